@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sympy import Expr, Lt, oo, symbols
+from sympy import Expr, Lt, Rational, oo, symbols
 
 import redalg as ra
 from redalg.expression import Where
@@ -54,8 +54,11 @@ def test_other_reads_keep_the_zeros(again: Statement) -> None:
     assert after(LOAD, MASKED, again)[:2] == [Where(LIVE, DATA, 0), Where(LIVE, X, -oo)]
 
 
-def test_zeros_stay_as_they_are() -> None:
-    assert after(LOAD, each("u", Where(LIVE, X, 0))) == [Where(LIVE, DATA, 0), Where(LIVE, X, 0)]
+@pytest.mark.parametrize("value", [0, 1, Rational(1, 3)])
+def test_numbers_stay_as_they_are(value: Expr) -> None:
+    """A tile of 16 bits would round a third."""
+    masked = Where(LIVE, X, value)
+    assert after(LOAD, each("u", masked)) == [Where(LIVE, DATA, 0), masked]
 
 
 def test_a_dtype_without_infinities_stays() -> None:

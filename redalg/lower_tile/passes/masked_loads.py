@@ -1,10 +1,10 @@
 """Load what a mask puts in place of an element, so that nothing masks it again.
 
-x[j] = where(c, load, 0);  u[j] = where(c, x[j], z)   →   x[j] = where(c, load, z);  u[j] = x[j]
+x[j] = where(c, load, 0);  u[j] = where(c, x[j], z)   →   x[j] = where(c, load, z);  u[j] = x[j],  z = ±∞
 
 Exact where every other read of x is masked by c too, or stands under a guard that asks for c. A tile's elements are
-masked together, a vector at a time, when they are loaded; the second mask would choose them one by one. Where z is 0
-the tile is as it was, so that its mask stays: it tells other passes that u is more than x.
+masked together, a vector at a time, when they are loaded; the second mask would choose them one by one. The tile's
+dtype may round another number. Where z is 0 the mask tells other passes that u is more than x.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
 
 WITH_INFINITIES = ("float16", "bfloat16", "float32", "float64")
-"""Dtypes that hold every value which masks put in place of an element."""
+"""Dtypes of tiles that hold an infinity."""
 
 
 def load_masked(kernel: Kernel, _: Plan) -> Kernel:
@@ -51,7 +51,7 @@ def is_masked_load(store: Store, tiles: set[str]) -> bool:
 
 
 def value_beside(load: Store, kernel: Kernel) -> Expr | None:
-    """The value that masks put in place of the elements of a tile where its load has 0; None if they are several."""
+    """The infinity that masks put in place of the elements of a tile where its load has 0; None if there is none."""
     condition, read, found = load.expr.args[0], Load(load.target, *load.indices), set[Expr]()
     for statement in nested_statements(kernel.body):
         names_tile = load.target in names_in(statement)
@@ -64,7 +64,7 @@ def value_beside(load: Store, kernel: Kernel) -> Expr | None:
                 found.add(store.expr.args[2])
             elif not masks_all(store, load):
                 return None
-    return found.pop() if len(found) == 1 and found != {S.Zero} else None
+    return found.pop() if found in ({S.Infinity}, {S.NegativeInfinity}) else None
 
 
 def masks_all(store: Store, load: Store) -> bool:

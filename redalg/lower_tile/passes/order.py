@@ -103,7 +103,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("aligned rows", "x[b, j]", "x[first + j], and x[b·L + at(j)] at the row's ends",
          "where a block takes a row of L elements that begins within a 16-byte load", align_rows),
     Pass("masked loads", "x = where(c, load, 0); u = where(c, x, z)", "x = where(c, load, z); u = x",
-         "where all other reads of x are under c", _of_kernels(load_masked)),
+         "where z is ±∞, and all other reads of x are under c", _of_kernels(load_masked)),
     Pass("kept terms", "t[j] = exp(x[j]); v = Σ_j t[j]; out[j] = exp(x[j])/v", "…; out[j] = t[j]/v",
          "where a tile in registers holds the row", _of_kernels(keep_terms)),
     Pass("whole rows", "v = Σ_j x[j]", "f[j] = Σ_turn x[W·turn + j]; v = Σ_j f[j]",
