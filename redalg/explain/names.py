@@ -19,6 +19,7 @@ from sympy import Expr, Mul, Symbol
 
 from redalg.decompose.cascade import Cascade, Producer
 from redalg.decompose.parse.names import given_pairs, put_names
+from redalg.decompose.verdict.words import is_generated
 from redalg.explain.model import (
     Code,
     Equation,
@@ -128,7 +129,7 @@ def spelled_names(cascade: Cascade) -> Iterator[Line]:
     """The names of `named_expressions`, with the reductions that have a generated name written out."""
     words, meaning = words_of(cascade), dict[Expr, Expr]()
     for reduction in cascade.reductions:
-        if re.fullmatch(rf"{reduction.monoid.name}_\d+", reduction.name) and reduction.name not in words.called:
+        if is_generated(reduction) and reduction.name not in words.called:
             term = put_names(reduction.term, words.given).xreplace(meaning)
             meaning[reduction.value] = reduction.to_reduce(term, cascade.reduced_axes)
     for line in named_expressions(cascade):

@@ -25,6 +25,8 @@ from redalg.expression.spelling import did_you_mean
 
 WARP = 32
 """Threads of a warp, on every NVIDIA GPU."""
+LOAD_BYTES = 16
+"""Bytes that a thread loads at once, at most, on every NVIDIA GPU that is a target."""
 LINE_BYTES = 128
 """Bytes of a line of the L2 cache, on every NVIDIA GPU."""
 REGISTERS = 65536

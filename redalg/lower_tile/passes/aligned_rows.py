@@ -27,6 +27,7 @@ from sympy.core.basic import Basic
 
 from redalg.expression import Where
 from redalg.expression.dtypes import DTYPES
+from redalg.lower_tile.ir.loaded_tiles import loaded_bytes
 from redalg.lower_tile.ir.mentions import free_names, names_in, outermost_loads
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
@@ -48,12 +49,12 @@ from redalg.lower_tile.ir.program import (
     nested_statements,
 )
 from redalg.lower_tile.ir.row_pieces import Ends, I, J, Piece, Vectors
+from redalg.lower_tile.ir.runtime_sizes import bytes_of_parameter
 from redalg.lower_tile.ir.scalars import Load
+from redalg.strategies.device import LOAD_BYTES
 from redalg.strategies.plan import Plan
 from redalg.strategies.rules.reads import MOST_ELEMENTS
 
-LOAD_BYTES = 16
-"""Bytes of a vector, where all tensors begin alike."""
 LEAST_ROW = 512
 """Elements of a row of which a warp loads each part by several instructions."""
 LARGEST_BLOCK, MOST_HELD = 1024, 192
@@ -65,18 +66,13 @@ def align_rows(program: TileProgram, plan: Plan) -> TileProgram:
     """The program whose kernel takes rows by vectors; the same one if it has several kernels, or takes several rows."""
     kernel, *others = program.kernels
     plan = kernel.plan or plan
-    if others or plan.level == "thread" or plan.block_row != 1 or plan.device.target == "c":
-        return program
-    changed = rows_by_vectors(program)
-    return changed if plan.level != "row" or has_room(changed.kernels[0], plan) else program
+    alone = not others and plan.level != "thread" and plan.block_row == 1 and plan.device.target != "c"
+    return rows_by_vectors(program) if alone and has_room(kernel, plan) else program
 
 
 def has_room(kernel: Kernel, plan: Plan) -> bool:
     """Tell if threads have registers for a row and its ends: those of the largest blocks have the fewest."""
-    tiles = {one.name: one for one in kernel.buffers}
-    loads = (found for one in kernel.body if isinstance(one, Parallel) and (found := vectors_loaded(one, tiles)))
-    held = sum(prod(tiles[name].shape) * DTYPES[tiles[name].dtype].bytes for name, _ in loads)
-    return plan.threads < LARGEST_BLOCK or held <= MOST_HELD * plan.threads
+    return plan.threads < LARGEST_BLOCK or loaded_bytes(kernel) <= MOST_HELD * plan.threads
 
 
 def rows_by_vectors(program: TileProgram) -> TileProgram:
@@ -198,31 +194,33 @@ def rows_of(kernel: Kernel, parameters: Mapping[str, Parameter]) -> Rows | None:
     if width is None or not all(map(is_of_rows, statements)):
         return None
     tiles = {one.name: one for one in kernel.buffers if one.shape[-1] == width}
-    if any(name in tiles and place[-1:] != (J,) for name, place in accesses(statements, width)):
+    accesses = [*accesses_of(statements, width)]
+    if any(name in tiles and place[-1:] != (J,) for name, place in accesses):
         return None
     steps = frozenset(one.variable for one in statements if isinstance(one, Loop))
-    found = tensors_by_row(accesses(statements, width), parameters, steps)
+    found = tensors_by_row(accesses, parameters, steps)
     if found is None:
         return None
     taken, others = found
-    sizes = {row: sum(prod(parameters[name].shape) * element_bytes(parameters[name]) for name in names)
+    sizes = {row: sum(bytes_of_parameter(parameters[name]) for name in names)
              for row, names in taken.items() if row[0].free_symbols}  # fmt: skip
     if not sizes:
         return None
     number, length = max(sizes, key=lambda row: (sizes[row], str(row)))
     tensors = frozenset(taken[number, length]) - others
-    along = {name for name, place in accesses(statements, width) if name in parameters and any(map(has_index, place))}
+    along = {name for name, place in accesses if name in parameters and any(index.has(J) for index in place)}
     if not tensors or any(names & tensors for row, names in taken.items() if row != (number, length)):
         return None
     if length < LEAST_ROW:
         return None
-    vector = vector_of_rows(length, min(element_bytes(parameters[one]) for one in tensors), alone=along == tensors)
+    narrowest = min(DTYPES[parameters[one].dtype].bytes for one in tensors)
+    vector = vector_of_rows(length, narrowest, alone=along == tensors)
     largest = max(prod(parameters[one].shape) for one in tensors)
     if vector is None or largest > MOST_ELEMENTS or width % vector or length % width == 0:
         return None
     if not all(takes_whole_rows(one, length, width) for one in statements if isinstance(one, Loop)):
         return None
-    places = frozenset(place[-1] for name, place in accesses(statements, width) if name in tensors)
+    places = frozenset(place[-1] for name, place in accesses if name in tensors)
     return Rows(number, length, vector, tensors, tiles, places, steps)
 
 
@@ -280,7 +278,7 @@ def tensors_by_row(
     return taken, frozenset(others)
 
 
-def accesses(statements: Iterable[Statement], width: int) -> Iterator[Access]:
+def accesses_of(statements: Iterable[Statement], width: int) -> Iterator[Access]:
     """Yield what statements read and store; of a row that is copied, element J."""
     for statement in statements:
         if isinstance(statement, Loop):
@@ -301,22 +299,12 @@ def place_of_copy(source: Region, width: int) -> Iterator[Expr]:
         yield start + J if length == width else start
 
 
-def has_index(place: Expr) -> bool:
-    """Tell if an index moves with the elements of a row."""
-    return place.has(J)
-
-
 def row_number(indices: Sequence[Expr], shape: Sequence[int]) -> Expr:
     """The number of the row at indices, of those of a tensor whose other dimensions are these."""
     number: Expr = S.Zero
     for place, size in zip(indices, shape, strict=True):
         number = number * size + place
     return number
-
-
-def element_bytes(parameter: Parameter) -> int:
-    """Bytes of an element."""
-    return DTYPES[parameter.dtype].bytes
 
 
 def vector_of_rows(length: int, size: int, *, alone: bool) -> int | None:

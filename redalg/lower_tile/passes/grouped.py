@@ -15,7 +15,7 @@ from dataclasses import replace
 from redalg.expression.dtypes import DTYPES
 from redalg.lower_tile.ir.mentions import names_in
 from redalg.lower_tile.ir.program import Buffer, Fill, Kernel, Last, Loop, Parallel, Statement, nested_statements
-from redalg.lower_tile.passes.whole_row_sums import LOAD_BYTES
+from redalg.strategies.device import LOAD_BYTES
 from redalg.strategies.plan import Plan
 
 ACROSS = 16

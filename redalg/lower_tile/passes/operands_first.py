@@ -38,7 +38,7 @@ from redalg.lower_tile.ir.program import (
 )
 from redalg.lower_tile.ir.runtime_sizes import bytes_of_parameter
 from redalg.lower_tile.ir.scalars import Load
-from redalg.lower_tile.passes.whole_row_sums import LOAD_BYTES
+from redalg.strategies.device import LOAD_BYTES
 from redalg.strategies.plan import Plan
 
 THREADS = 2048

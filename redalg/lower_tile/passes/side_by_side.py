@@ -31,7 +31,8 @@ from redalg.lower_tile.ir.program import (
     nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
-from redalg.lower_tile.passes.whole_row_sums import LOAD_BYTES, elements_in_turns, read_along, tiles_like
+from redalg.lower_tile.passes.whole_row_sums import elements_in_turns, read_along, tiles_like
+from redalg.strategies.device import LOAD_BYTES
 from redalg.strategies.plan import Plan
 
 PLANE = 2

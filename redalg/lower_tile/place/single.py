@@ -11,9 +11,9 @@ from math import prod
 from sympy import S
 
 from redalg.expression import Value
-from redalg.expression.dtypes import DTYPES
+from redalg.lower_tile.ir.loaded_tiles import loaded_bytes, loaded_elements
 from redalg.lower_tile.ir.names import Names
-from redalg.lower_tile.ir.program import Buffer, Copy, Kernel, Parameter, ReduceTile, Region, Statement, index
+from redalg.lower_tile.ir.program import Kernel, Parameter, ReduceTile, Statement, index
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries_after
@@ -105,22 +105,6 @@ def blocks_beside(kernel: Kernel, plan: Plan, left_out: int = 0) -> int:
     if not several or loaded_bytes(kernel) > MOST_LOADED * plan.threads or len(extents) < len(kernel.grid):
         return 1
     return wave if LANES_OF_WHOLE_ROWS < 2 * wave * plan.threads <= 2 * LANES_OF_WHOLE_ROWS else 1
-
-
-def loaded_elements(kernel: Kernel) -> int:
-    """The elements of the tiles in registers that a kernel copies from global memory."""
-    return sum(prod(one.shape) for one in loaded_tiles(kernel))
-
-
-def loaded_bytes(kernel: Kernel) -> int:
-    """The bytes of the tiles in registers that a kernel copies from global memory."""
-    return sum(prod(one.shape) * DTYPES[one.dtype].bytes for one in loaded_tiles(kernel))
-
-
-def loaded_tiles(kernel: Kernel) -> list[Buffer]:
-    """The tiles in registers that a kernel copies from global memory."""
-    targets = {one.target for one in kernel.body if isinstance(one, Copy) and isinstance(one.source, Region)}
-    return [one for one in kernel.buffers if one.scope == "fragment" and one.name in targets]
 
 
 def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement], Space]:

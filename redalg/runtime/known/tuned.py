@@ -160,12 +160,14 @@ def tuned_schedules(form: FusedForm, space: Space) -> Iterator[AnySchedule]:
     found = list(known_entries(form, space.problem, space.device))
     sizes = key_sizes(form, space.problem) if found else {}
     for origin, entry in sorted(found, key=lambda one: one[1].measured_us if one[1].sizes == sizes else inf):
-        if entry.form != ONLINE and entry.sizes != sizes:
+        is_own = entry.sizes == sizes
+        if entry.form != ONLINE and not is_own:
             continue
         schedule = stored.read_line(entry.schedule, space.binding, space.device)
         schedule = replace(schedule, predicted_us=entry.predicted_us, origin=origin)
-        is_own = entry.sizes == sizes or begins_alike(form, space.problem, entry.sizes)
-        if is_own and (entry.sizes == sizes or not isinstance(schedule, Schedule) or space.admits(schedule)):
+        if is_own or (
+            isinstance(schedule, Schedule) and begins_alike(form, space.problem, entry.sizes) and space.admits(schedule)
+        ):
             yield schedule
 
 

@@ -15,6 +15,7 @@ from redalg.expression.contents import elements_of, free_axes, quotient_of
 from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, product_sides
+from redalg.strategies.device import LOAD_BYTES
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules.loop_tiles import LARGE_TILE
 
@@ -106,12 +107,12 @@ def equal_part(form: FusedForm) -> int:
 
 
 def has_aligned_rows(form: FusedForm, problem: Problem) -> bool:
-    """Tell if the rows of every streamed floating-point input are multiples of 16 bytes."""
+    """Tell if the rows of every streamed floating-point input begin where a thread may load 16 bytes."""
     for element in form.cascade.elements():
         if form.cascade.axis in free_axes(element) and is_float(problem.dtypes[element.name]) and element.indices:
             last = element.indices[-1]
             size = problem.sizes[last.name] if isinstance(last, Axis) else 1
-            if size * DTYPES[problem.dtypes[element.name]].bytes % 16:
+            if size * DTYPES[problem.dtypes[element.name]].bytes % LOAD_BYTES:
                 return False
     return True
 

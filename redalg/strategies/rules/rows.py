@@ -403,8 +403,9 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
 
 
 SHORT_APART, SHORT_OF_WEIGHTS = 512, 4096
-"""Elements of rows that begin anywhere, and that weights of all rows scale: up to the second a thread holds 16, in 16
-bits of plain sums, in 32 of sums about the mean, and where two are a load (H200, bfloat16: root mean squares of 65536 x
+"""Elements of rows that begin anywhere, and that weights of all rows scale. Shorter ones than the first are taken as
+others. Up to the second a thread holds 16: of plain sums in 16 bits, of sums about the mean in 32, and of rows that
+begin at pairs. The rest has 32 a thread, in as many threads as that takes (H200, bfloat16: root mean squares of 65536 x
 1001 in 0.93 of the time of 32, of 32768 x 2047 0.89, layer norms 1.05 and 1.04, of 65536 x 1002 0.74; float32, layer
 norms of 16384 x 2047 0.84, of 8192 x 4095 0.82, root mean squares 1.00 and 1.06). Longer ones take as many threads as
 others (layer norms of 4096 x 16383 in bfloat16: 0.66 of the time of 128)."""
