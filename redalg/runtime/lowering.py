@@ -204,7 +204,9 @@ def results(stages: Stages, problem: Problem) -> dict[str, str]:
 def programs(
     stages: Stages, plans: Iterable[Schedule], problem: Problem
 ) -> Iterator[tuple[Schedule, Plan, TileProgram]]:
-    """The program of every schedule; a schedule without one is passed over, unless the rules or the caller wrote it."""
+    """The program of every schedule; a schedule without one is passed over, unless the caller wrote it, or the rules
+    wrote it and offer no other."""
+    refusal: RedalgError | None = None
     symbolic, result_dtypes = with_symbols(problem, stages.loop), results(stages, problem)
     planned = tuple((symbolic.sizes[name], problem.sizes[name]) for name in sorted(problem.varying))
     for schedule in plans:
@@ -214,11 +216,14 @@ def programs(
             program = build(stages, plan, symbolic, dtypes, planned)
             if schedule.origin in REPLACEABLE:
                 check_operands(program, plan, problem.precision)
-        except RedalgError:
+        except RedalgError as error:
             if schedule.origin not in REPLACEABLE:
-                raise
+                refusal = refusal or error
             continue
+        refusal = None
         yield schedule, plan, program
+    if refusal is not None:
+        raise refusal
 
 
 def lower_passes(

@@ -27,6 +27,8 @@ WARP = 32
 """Threads of a warp, on every NVIDIA GPU."""
 LOAD_BYTES = 16
 """Bytes that a thread loads at once, at most, on every NVIDIA GPU that is a target."""
+BANKS, BANK_BYTES = 32, 4
+"""Banks of shared memory, which threads of a warp read at once, and bytes that a bank gives."""
 LINE_BYTES = 128
 """Bytes of a line of the L2 cache, on every NVIDIA GPU."""
 REGISTERS = 65536

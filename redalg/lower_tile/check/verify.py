@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from sympy import Symbol
+from sympy import S, Symbol
 
 from redalg.errors import PlanError
 from redalg.lower_tile.ir.cache_lines import is_part_of_lines
@@ -191,7 +191,9 @@ def _parallel(loop: Parallel, names: _Names) -> str | None:
         if problem:
             return problem
         target = names.buffers.get(store.target)
-        if target is not None and target.scope != "element" and not _is_swept(target, _in_order(store, loop)):
+        if target is None or target.scope == "element" or _is_part_of_array(target, store):
+            continue
+        if not _is_swept(target, _in_order(store, loop)):
             return f"sweeps {extents} of `{target.name}`, which is {target.shape}"
     return None
 
@@ -211,6 +213,11 @@ def _is_swept(target: Buffer, extents: tuple[int, ...]) -> bool:
     is_longer = target.scope == "shared" and len(extents) > 1 and target.shape[-1] > extents[-1]
     of_row = (1, *target.shape) == extents
     return of_row or target.shape == extents or (is_longer and target.shape[:-1] == extents[:-1])
+
+
+def _is_part_of_array(target: Buffer, store: Store) -> bool:
+    """Tell if a store writes part of an array in shared memory, as its guard tells."""
+    return target.scope == "shared" and len(target.shape) == 1 and store.guard != S.true
 
 
 def _unknown(store: Store, names: _Names) -> str | None:

@@ -13,7 +13,7 @@
                | Contract(a, b, c, transposed, clear, guard)   c (+)= a · b or a · bᵀ, where guard holds
                | ReduceTile(kind, source, target, clear, dim)  along a dimension
                | JoinBest(best, rank)                          the best of a tile of integers and of those so far
-               | Parallel(index*, store*, guard, adjacent, alone)  every element of a tile, in any order, if guard holds
+               | Parallel(index*, store*, guard, adjacent, lanes, alone)  every element of a tile, if guard holds
                | Loop(variable, stop, stages, body, pipelined) in order
                | Last(counter, place, parts, flag, body)    the body, by the last of `parts` blocks at a counter's place
     store     := target[index*] = expr, where guard; of its subexpressions some are computed once, under a name that
@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from sympy import Expr, Integer, Mul, S, Symbol
+from sympy import Expr, Mul, S, Symbol
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -39,9 +39,6 @@ from redalg.lower_tile.ir.powers import factors_of_power
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.ir.together import Together
 from redalg.strategies.plan import Plan
-
-NO_ELEMENT = Integer(-(2**63))
-"""The integer of no element: it is below every `Ranked`."""
 
 
 def index(name: str) -> Symbol:
@@ -269,18 +266,21 @@ class Parallel:
     """Stores for every element of a tile, if the guard holds, which is the same for all of them.
 
     Elements come in any order; the stores of an element keep their order. `adjacent`: the elements of a row that one
-    thread takes, and the next thread the next ones; 0: the compiler shares them out. `alone`: no vectors of elements.
+    thread takes, and the next thread the next ones; 0: the compiler shares them out. `lanes`: threads that share a row;
+    0: all take the tile's elements in order. `alone`: no vectors of elements.
     """
 
     indices: tuple[tuple[Symbol, int], ...]
     body: tuple[Store, ...]
     guard: Boolean = S.true
     adjacent: int = 0
+    lanes: int = 0
     alone: bool = False
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.indices) + ", each alone" * self.alone
-        head += f" by {self.adjacent} a thread" * bool(self.adjacent) + f" if {self.guard}" * (self.guard != S.true)
+        how = f" by {self.adjacent} a thread" * bool(self.adjacent) + f", {self.lanes} threads a row" * bool(self.lanes)
+        head += how + f" if {self.guard}" * (self.guard != S.true)
         lines, names = list[str](), dict[Basic, Expr]()
         for store in self.body:
             lines += store.lines(names)

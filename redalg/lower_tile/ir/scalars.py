@@ -21,13 +21,15 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, final
 
-from sympy import Expr, sympify
+from sympy import Expr, Integer, sympify
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
 LOG2_E = 1.4426950408889634
 FAR = 1 << 30
 """A place beyond those of any axis."""
+NO_ELEMENT = Integer(-(2**63))
+"""The integer of no element: it is below every `Ranked`."""
 
 
 @final

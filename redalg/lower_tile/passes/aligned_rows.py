@@ -49,6 +49,7 @@ from redalg.lower_tile.ir.program import (
     nested_statements,
 )
 from redalg.lower_tile.ir.row_pieces import Ends, I, J, Piece, Vectors
+from redalg.lower_tile.ir.row_places import Access, accesses_of, place_of_copy, row_number, with_one_dimension
 from redalg.lower_tile.ir.runtime_sizes import bytes_of_parameter
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.device import LOAD_BYTES
@@ -254,8 +255,6 @@ def takes_whole_rows(loop: Loop, length: int, width: int) -> bool:
 
 Row = tuple[Expr, int]
 """The number of a row among those of a tensor, and its length."""
-Access = tuple[str, tuple[Expr, ...]]
-"""The name of what a statement reads or stores, and the place of the element."""
 
 
 def tensors_by_row(
@@ -276,35 +275,6 @@ def tensors_by_row(
         elif all(isinstance(one, int) for one in shape):
             taken.setdefault((row_number(before, shape[:-1]), shape[-1]), set()).add(name)
     return taken, frozenset(others)
-
-
-def accesses_of(statements: Iterable[Statement], width: int) -> Iterator[Access]:
-    """Yield what statements read and store; of a row that is copied, element J."""
-    for statement in statements:
-        if isinstance(statement, Loop):
-            continue
-        if isinstance(statement, Copy):
-            source = statement.source
-            yield (source, ()) if isinstance(source, str) else (source.name, tuple(place_of_copy(source, width)))
-        elif isinstance(statement, Parallel):
-            yield from ((store.target, store.indices) for store in statement.body)
-        for node in expressions(statement):
-            yield from ((load.name, load.indices) for load in node.atoms(Load))
-
-
-def place_of_copy(source: Region, width: int) -> Iterator[Expr]:
-    """Yield the place of element J of a copied row."""
-    for place in source.place:
-        start, length = place if isinstance(place, tuple) else (place, 1)
-        yield start + J if length == width else start
-
-
-def row_number(indices: Sequence[Expr], shape: Sequence[int]) -> Expr:
-    """The number of the row at indices, of those of a tensor whose other dimensions are these."""
-    number: Expr = S.Zero
-    for place, size in zip(indices, shape, strict=True):
-        number = number * size + place
-    return number
 
 
 def vector_of_rows(length: int, size: int, *, alone: bool) -> int | None:
@@ -344,9 +314,3 @@ def vectors_loaded(loop: Parallel, tiles: Collection[str]) -> tuple[str, int] | 
     parts = condition.lhs.atoms(floor) if isinstance(condition, Lt) else set()
     wide = {int(J / part.args[0]) for part in parts if (J / part.args[0]).is_Integer}
     return (store.target, wide.pop()) if len(wide) == 1 and store.indices[-1:] == (J,) else None
-
-
-def with_one_dimension(parameter: Parameter) -> Parameter:
-    """A parameter whose dimensions are one."""
-    dimensions = sum(parameter.folded) if parameter.folded else len(parameter.shape)
-    return replace(parameter, shape=(prod(parameter.shape),), folded=(dimensions,))

@@ -91,8 +91,9 @@ class Terms:
                 self.terms.add(store.target)
 
     def with_terms(self, loop: Parallel) -> Parallel:
-        """A loop that stores to tensors, with the terms in place of what is alike."""
-        stores = (one if one.target in self.buffers or one.once else self._with_terms(one, loop) for one in loop.body)
+        """A loop that stores outside registers, with the terms in place of what is alike."""
+        registers = {name for name, one in self.buffers.items() if one.scope != "shared"}
+        stores = (one if one.target in registers or one.once else self._with_terms(one, loop) for one in loop.body)
         return replace(loop, body=tuple(stores))
 
     def _with_terms(self, store: Store, loop: Parallel) -> Store:

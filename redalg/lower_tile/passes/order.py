@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from redalg.incremental.rewrite import Rewrite
 from redalg.lower_tile.ir.program import Kernel, TileProgram
+from redalg.lower_tile.passes.adjoining_rows import load_adjoining_rows
 from redalg.lower_tile.passes.aligned_rows import align_rows
 from redalg.lower_tile.passes.before_sums import tiles_before_sums
 from redalg.lower_tile.passes.binary_exponents import with_powers_of_two
@@ -102,6 +103,9 @@ PASSES: tuple[Pass, ...] = (
          "where whole rows of both stay in registers", _of_kernels(loads_first)),
     Pass("aligned rows", "x[b, j]", "x[first + j], and x[b·L + at(j)] at the row's ends",
          "where a block takes a row of L elements that begins within a 16-byte load", align_rows),
+    Pass("adjoining rows", "x[r + i, j]", "x_rows[i·L + j] of x_rows[k] = x[r·L + k]",
+         "where a block takes rows of L elements, of which the first begins at a vector, and each need not",
+         load_adjoining_rows),
     Pass("masked loads", "x = where(c, load, 0); u = where(c, x, z)", "x = where(c, load, z); u = x",
          "where z is ±∞, and all other reads of x are under c", _of_kernels(load_masked)),
     Pass("kept terms", "t[j] = exp(x[j]); v = Σ_j t[j]; out[j] = exp(x[j])/v", "…; out[j] = t[j]/v",

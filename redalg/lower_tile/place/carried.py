@@ -46,11 +46,12 @@ from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.sums import Sums, add_parts
 from redalg.lower_tile.place.whole_rows import stage_rows
+from redalg.strategies.device import BANK_BYTES
 from redalg.strategies.plan import Plan
 from redalg.strategies.rules.narrow import NARROW, WIDE_COLUMNS
 
-MOST_TURNED_BYTES, BANK_BYTES = 16 << 10, 4
-"""Bytes of an output's tile in shared memory, at most; and of one of that memory's banks."""
+MOST_TURNED_BYTES = 16 << 10
+"""Bytes of an output's tile in shared memory, at most."""
 LARGE = Float(2.0**64)
 """The size beyond which a divisor in float32 is scaled before its reciprocal is taken."""
 

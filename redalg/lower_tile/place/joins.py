@@ -25,8 +25,18 @@ from sympy.logic.boolalg import Boolean
 from redalg.expression import Value, Where
 from redalg.incremental.combine.structures import NOWHERE, component_symbols, join_of
 from redalg.incremental.form import Structure
-from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, Loop, Statement, index
-from redalg.lower_tile.ir.scalars import IsFinite, IsNaN, Kept, Load, Ranked, RankedIndex, RankedValue, TwoTo
+from redalg.lower_tile.ir.program import Copy, Loop, Statement, index
+from redalg.lower_tile.ir.scalars import (
+    NO_ELEMENT,
+    IsFinite,
+    IsNaN,
+    Kept,
+    Load,
+    Ranked,
+    RankedIndex,
+    RankedValue,
+    TwoTo,
+)
 from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.selection import in_two
 from redalg.lower_tile.place.space import J, Space

@@ -18,8 +18,8 @@ from sympy import And, Eq, Expr, Integer, Max, Or, S, Symbol
 from redalg.errors import PlanError
 from redalg.expression import Where
 from redalg.incremental.form import FusedForm, Structure
-from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, JoinBest, Loop, Parallel, ReduceTile, Statement, index
-from redalg.lower_tile.ir.scalars import Load, Ordered, OrderedValue, Ranked, RankedIndex, RankedValue
+from redalg.lower_tile.ir.program import Copy, JoinBest, Loop, Parallel, ReduceTile, Statement, index
+from redalg.lower_tile.ir.scalars import NO_ELEMENT, Load, Ordered, OrderedValue, Ranked, RankedIndex, RankedValue
 from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.space import PLACE, I, J, Space
 from redalg.strategies.plan import Plan, Problem

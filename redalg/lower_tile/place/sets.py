@@ -17,8 +17,8 @@ from sympy import Expr, Integer, Lt, Min, Mod, S, floor
 
 from redalg.expression import Value
 from redalg.incremental.form import FusedForm, Structure
-from redalg.lower_tile.ir.program import NO_ELEMENT, Fill, JoinBest, Loop, Statement, index
-from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.ir.program import Fill, JoinBest, Loop, Statement, index
+from redalg.lower_tile.ir.scalars import NO_ELEMENT, Load
 from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.frames import Job
 from redalg.lower_tile.place.selection import begin_set, finish_set, is_set, ranked_structures, row_width, take_best

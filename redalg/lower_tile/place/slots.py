@@ -10,8 +10,8 @@ from sympy import Expr, Mul, S, Symbol
 from redalg.expression import Let, RunningCast, Value, Where
 from redalg.expression.contents import free_axes, is_indicator, of_kind, values_of
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Structure
-from redalg.lower_tile.ir.program import NO_ELEMENT, Fill, Statement
-from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.ir.program import Fill, Statement
+from redalg.lower_tile.ir.scalars import NO_ELEMENT, Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.invariants import is_centre
 from redalg.lower_tile.place.joins import identities, integer_dtype

@@ -94,6 +94,15 @@ def side_by_side(rows, columns, wide):  # a thread takes `wide` elements of a ro
         (i * columns + j) // wide % {threads}, (i * columns + j) // ({threads} * wide) * wide + j % wide)))
 """
 
+LAID_BY_ROWS = """\
+
+
+def in_rows(rows, columns, wide, lanes):  # `lanes` threads take a row, each `wide` elements of it at a time
+    each, beside = columns // lanes, {threads} // lanes
+    return T.Parallel(rows, columns, loop_layout=T.Fragment((rows, columns), forward_fn=lambda i, j: (
+        i % beside * lanes + j // wide % lanes, i // beside * each + j // (wide * lanes) * wide + j % wide)))
+"""
+
 CUDA_CORES = """\
 
 
@@ -326,8 +335,8 @@ ELEMENTWISE = "fragment = T.alloc_fragment\n"
 MACROS = {(False, False): "contract", (True, True): "contract_transposed",
           (False, True): "multiply", (True, False): "add_transposed"}  # fmt: skip
 """Names of the contractions, by whether the second operand is transposed and whether the result is cleared first."""
-SIDE_BY_SIDE = "side_by_side"
-"""The name of a loop over a tile that says which of its elements each thread takes."""
+SIDE_BY_SIDE, IN_ROWS = "side_by_side", "in_rows"
+"""The names of loops over a tile that say which of its elements each thread takes: of the tile, or of a row."""
 TURNED = "contract_turned"
 """The name of a contraction that adds, on tensor cores, whose first operand lies as its tensor does: depth first."""
 
@@ -338,8 +347,8 @@ class Used:
     """The parts of a header that a text uses, beyond those that every header has.
 
     These are literals bound by bits, arithmetic that is rounded once, instructions, roundings, `multiply`,
-    `contract_turned`, `add_transposed`, `spread`, `grouped`, `side_by_side`, functions that take numbers apart into
-    mantissa and exponent, `arrive`, `join_best`, and reads at computed places.
+    `contract_turned`, `add_transposed`, `spread`, `grouped`, `side_by_side`, `in_rows`, functions that take numbers
+    apart into mantissa and exponent, `arrive`, `join_best`, and reads at computed places.
     `exact`: a stage beside the loop's is not for tensor cores, and its arithmetic may not be fast.
     """
 
@@ -354,6 +363,7 @@ class Used:
     spread: bool = False
     grouped: bool = False
     side_by_side: bool = False
+    in_rows: bool = False
     exact: bool = False
     arrive: bool = False
     joins: bool = False
@@ -361,7 +371,7 @@ class Used:
 
 
 SHARED = "shared, parallel = T.alloc_shared, T.Parallel\n"
-OWN = ("launch", "fragment", "spread", "grouped", SIDE_BY_SIDE, TURNED, *MACROS.values())
+OWN = ("launch", "fragment", "spread", "grouped", SIDE_BY_SIDE, IN_ROWS, TURNED, *MACROS.values())
 """The line that stages of a text share, and the names that each stage binds for itself."""
 
 
@@ -413,8 +423,9 @@ def base(plan: Plan, compute: str, used: Used) -> str:
     head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), **words)
     rest = [ROUND_CUDA.format(dtype=one, compute=compute) for one in used.rounds]
     rest += [f'{one} = instruction("{INSTRUCTIONS[one][0]}")\n' for one in used.instructions]
-    parts = [*parts, GROUPED * used.grouped, LAID * used.side_by_side, CONSTANT_CUDA * used.constants,
-             ONCE_CUDA * used.once, INSTRUCTION_CUDA * bool(used.instructions)]  # fmt: skip
+    parts = [*parts, GROUPED * used.grouped, LAID * used.side_by_side, LAID_BY_ROWS * used.in_rows,
+             CONSTANT_CUDA * used.constants, ONCE_CUDA * used.once,
+             INSTRUCTION_CUDA * bool(used.instructions)]  # fmt: skip
     return head + "".join(part.format(**words) for part in parts) + "".join(rest)
 
 

@@ -38,6 +38,7 @@ from redalg.lower_tile.ir.scalars import Instruction, Load
 from redalg.lower_tile.text.bindings import (
     BEGIN,
     END,
+    IN_ROWS,
     MACROS,
     SIDE_BY_SIDE,
     TURNED,
@@ -85,6 +86,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         spread=" = spread(" in function,
         grouped=" = grouped(" in function,
         side_by_side=f"{SIDE_BY_SIDE}(" in function,
+        in_rows=f"{IN_ROWS}(" in function,
         exact=not all(one.tensor_cores for one in staged_plans(program)),
         arrive="arrive(" in function,
         joins="join_best(" in function,
@@ -293,6 +295,7 @@ class Emitter:
             variables, extents = f"{variables}, only", f"{extents}, 1"
         inner = [line for _, lines in self.stores(loop) for line in lines]
         each = f"{SIDE_BY_SIDE}{self.suffix}({extents}, {loop.adjacent})" if loop.adjacent else f"parallel({extents})"
+        each = f"{IN_ROWS}{self.suffix}({extents}, {loop.adjacent}, {loop.lanes})" if loop.lanes else each
         lines = [f"for {variables} in {each}:", *("    " + line for line in inner)]
         return self.under_guard(loop.guard, lines)
 
@@ -354,6 +357,7 @@ def of_stage(plan: Plan, compute: str, number: int, function: str) -> str:
         spread=f" = spread{suffix}(" in function,
         grouped=f" = grouped{suffix}(" in function,
         side_by_side=f"{SIDE_BY_SIDE}{suffix}(" in function,
+        in_rows=f"{IN_ROWS}{suffix}(" in function,
     )
     return stage_binding(plan, compute, used, suffix)
 

@@ -46,10 +46,11 @@ from redalg.expression import UNDEFINED, Cast, Reduce, Where
 from redalg.expression.dtypes import is_emulated
 from redalg.expression.operators import operator_of
 from redalg.lower_tile.ir.powers import above_and_below, factors_of_power, is_negative_power, is_rsqrt
-from redalg.lower_tile.ir.program import NO_ELEMENT, Bind, TileProgram, nested_statements
+from redalg.lower_tile.ir.program import Bind, TileProgram, nested_statements
 from redalg.lower_tile.ir.scalars import (
     FAR,
     LOG2_E,
+    NO_ELEMENT,
     Divided,
     Fma,
     Instruction,

@@ -165,12 +165,13 @@ def few_columns(subject: Subject) -> Iterator[str]:
 
 
 def reduced_width(subject: Subject) -> Iterator[str]:
-    """Refuse widths that reductions of plain tiles do not take on CUDA."""
+    """Refuse widths that reductions of plain tiles do not take on CUDA, unless their loops say who takes an element."""
     if subject.plan.multiplies or subject.plan.device.target == "c":
         return
+    laid_out = {store.target for loop in subject.each(Parallel) if loop.lanes for store in loop.body}
     for reduction in subject.each(ReduceTile):
         width = subject.buffers[reduction.source].shape[reduction.dim]
-        if width & (width - 1) and width % (4 * subject.plan.threads):
+        if width & (width - 1) and width % (4 * subject.plan.threads) and reduction.source not in laid_out:
             yield (
                 f"`{reduction}` is over {width} elements; {subject.plan.threads} threads reduce a power of two or a "
                 f"multiple of {4 * subject.plan.threads}. Give the loop such a tile."

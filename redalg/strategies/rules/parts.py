@@ -76,6 +76,11 @@ def streamed_elements(form: FusedForm, binding: Binding) -> list[Element]:
     return [one for one in form.cascade.elements() if binding.streamed in free_axes(one)]
 
 
+def is_centred(form: FusedForm) -> bool:
+    """Tell if sums are about the mean."""
+    return any(one.value not in form.scaling for one in form.slot_pivots)
+
+
 def row_elements(form: FusedForm, binding: Binding) -> list[Element]:
     """The elements of a form that are read along the streamed axis, other ones for every row."""
     return [one for one in streamed_elements(form, binding) if binding.row is None or binding.row in one.indices]

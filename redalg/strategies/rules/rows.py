@@ -31,7 +31,7 @@ from redalg.strategies.rules.narrow import (
     ranked_rows,
     tile_of_few_columns,
 )
-from redalg.strategies.rules.parts import MOST_PARTS, blocks, has_lone_rows, is_short_row, streamed_elements
+from redalg.strategies.rules.parts import MOST_PARTS, blocks, has_lone_rows, is_centred, is_short_row, streamed_elements
 from redalg.strategies.rules.powers import power_of_two, power_within
 from redalg.strategies.rules.reads import has_aligned_rows, loads_by_vectors, reads_weights_apart, writes_weights
 from redalg.strategies.rules.tiles import round_up
@@ -368,7 +368,7 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     in bfloat16 0.96, layer norms 0.98).
     """
     rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
-    centred = any(one.value not in form.scaling for one in form.slot_pivots)
+    centred = is_centred(form)
     again = any(one.carries for one in form.outputs)
     if (short := narrow_rows(rows, length, again=again)) is not None:
         return row_schedule(device, binding, (short.rows, short.columns), short.threads, "row")

@@ -2,7 +2,7 @@
 
     elementwise     no state is kept (`elementwise`)
     rows            elementwise terms are reduced (`rows`, `narrow`); rows that are written again (`long_rows`,
-                    `wide_rows`)
+                    `wide_rows`), or begin anywhere (`adjoining_rows`)
     pairs           elements of different tensors meet (`pairs`)
     contractions    products are summed, or make scores (`contractions`)
 
@@ -20,6 +20,7 @@ from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
+from redalg.strategies.rules.adjoining_rows import adjoining_rows_rule
 from redalg.strategies.rules.contractions import contraction_rule
 from redalg.strategies.rules.elementwise import elementwise_rule
 from redalg.strategies.rules.long_rows import long_rows_rule
@@ -30,6 +31,8 @@ from redalg.strategies.rules.rows import rows_rule
 from redalg.strategies.rules.wide_rows import wide_rows_rule
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
+RULES_OF_ROWS = (long_rows_rule, wide_rows_rule, adjoining_rows_rule)
+"""The rules of rows that are written again, or begin anywhere, ahead of that of all other rows."""
 CUTS = (128, 64, 32, 16)
 """Tiles of inner axes that no tile holds whole."""
 
@@ -47,8 +50,8 @@ def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sc
     rule = pairs_rule if pairwise is not None else contraction_rule if multiplies else rows_rule
     schedule = None
     if rule is rows_rule:
-        long = long_rows_rule(form, problem, device, binding)
-        schedule = long or wide_rows_rule(form, problem, device, binding)
+        own = (rule_of_rows(form, problem, device, binding) for rule_of_rows in RULES_OF_ROWS)
+        schedule = next((one for one in own if one is not None), None)
     if schedule is None:
         schedule = with_parts(rule(form, problem, device, pairwise or binding), form, problem)
     numbers_of(schedule).verify(problem)
@@ -59,11 +62,13 @@ def smaller(schedule: Schedule, *, cut: bool = True) -> Iterator[Schedule]:
     """Yield the schedule, then some with fewer stages, streamed elements, rows, and at last inner elements.
 
     Inner axes that a tile holds whole are cut last of all, if they may be `cut` and are not free elsewhere in the form:
-    a schedule names an axis once.
+    a schedule names an axis once. Rows that a kernel can't load as one array are reduced in powers of two.
     """
     plan = numbers_of(schedule)
     if plan.level == "row":
         yield schedule
+        if plan.block_row > 1 and plan.block_streamed != power_of_two(plan.block_streamed):
+            yield with_choices(schedule, block_streamed=power_of_two(plan.block_streamed))
         return
     fewer = (64, 32) if plan.threads > 256 else (plan.block_row // 2, plan.block_row // 4)
     for row in (plan.block_row, *fewer):

@@ -14,6 +14,7 @@ from redalg.incremental.form import FusedForm
 from redalg.strategies.model.cost import Prediction, predict_traffic
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import Plan
+from redalg.strategies.rules.adjoining_rows import adjoining_rows_rule
 from redalg.strategies.rules.contractions import has_few_blocks
 from redalg.strategies.rules.loop_tiles import THREE
 from redalg.strategies.rules.parts import blocks, has_lone_rows, is_short_row
@@ -159,6 +160,8 @@ def new_traits_of_rows(space: Space, plan: Plan) -> Iterator[str]:
         yield "outputs that keep the streamed axis"
     if space.binding.plain:
         yield "products that lanes fold"
+    if adjoining_rows_rule(space.form, space.sized_problem, space.device, space.binding) is not None:
+        yield "rows that a block loads as one array"
     grid = blocks(space.binding, space.sized_problem, 1, 1)
     if plan.level == "thread" and has_lone_rows(space.binding, space.sized_problem, space.device):
         yield "a few rows in many parts"

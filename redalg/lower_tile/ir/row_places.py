@@ -1,0 +1,52 @@
+"""The places in tensors that statements about elements of rows read and store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import prod
+
+from sympy import Expr, S
+
+from redalg.lower_tile.ir.program import Copy, Loop, Parallel, Parameter, Region, Statement, expressions
+from redalg.lower_tile.ir.row_pieces import I, J
+from redalg.lower_tile.ir.scalars import Load
+
+Access = tuple[str, tuple[Expr, ...]]
+"""The name of what a statement reads or stores, and the place of the element."""
+
+
+def accesses_of(statements: Iterable[Statement], width: int) -> Iterator[Access]:
+    """Yield what statements read and store; of a tile that is copied, element (I, J)."""
+    for statement in statements:
+        if isinstance(statement, Loop):
+            continue
+        if isinstance(statement, Copy):
+            source = statement.source
+            yield (source, ()) if isinstance(source, str) else (source.name, tuple(place_of_copy(source, width)))
+        elif isinstance(statement, Parallel):
+            yield from ((store.target, store.indices) for store in statement.body)
+        for node in expressions(statement):
+            yield from ((load.name, load.indices) for load in node.atoms(Load))
+
+
+def place_of_copy(source: Region, width: int) -> Iterator[Expr]:
+    """Yield the place of element (I, J) of a tile that is copied, of `width` columns."""
+    spans = [one if isinstance(one, tuple) else (one, 1) for one in source.place]
+    columns = max((number for number, (_, length) in enumerate(spans) if length == width), default=None)
+    for number, (start, length) in enumerate(spans):
+        yield start + J if number == columns else start + I if length > 1 else start
+
+
+def row_number(indices: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    """The number of the row at indices, of those of a tensor whose other dimensions are these."""
+    number: Expr = S.Zero
+    for place, size in zip(indices, shape, strict=True):
+        number = number * size + place
+    return number
+
+
+def with_one_dimension(parameter: Parameter) -> Parameter:
+    """A parameter whose dimensions are one."""
+    dimensions = sum(parameter.folded) if parameter.folded else len(parameter.shape)
+    return replace(parameter, shape=(prod(parameter.shape),), folded=(dimensions,))
