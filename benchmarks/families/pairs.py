@@ -4,24 +4,14 @@ A row is named after its operation, which is its use, its targets and its source
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 
 import redalg as ra
-from benchmarks.family import (
-    Contestant,
-    Family,
-    Row,
-    Tensors,
-    compiled,
-    eager_and_compiled,
-    outputs,
-    picks,
-    relative_error,
-)
+from benchmarks.family import Contestant, Family, Row, Tensors, eager_and_compiled, outputs, picks, relative_error
 from redalg import library
 
 SIZES = {
@@ -70,15 +60,6 @@ PEERS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-def gaussian_sum_by_cdist(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """The Gaussian sum with PyTorch's own distances, of direct differences too."""
-    distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-    return (torch.exp(-(distances**2)) * w).sum(1)
-
-
-BY_CDIST: dict[str, Callable[..., torch.Tensor]] = {"gaussian_sum": gaussian_sum_by_cdist}
-
-
 def row(operation: str, targets: int, sources: int) -> Row:
     """One row: an operation on x[i,d], y[j,d] and perhaps w[j]."""
     sizes = {"i": targets, "j": sources, "d": COMPONENTS} | ({"e": COMPONENTS} if operation == "forces" else {})
@@ -106,7 +87,6 @@ class OfPairs(Family):
         derived: operation -> the operation, derived.
         written: operation -> the operation in PyTorch.
         checked: how many rows are checked.
-        by_cdist: operation -> the operation in PyTorch once more, by `torch.cdist`.
     """
 
     name: str
@@ -117,7 +97,6 @@ class OfPairs(Family):
     derived: Callable[[str], Any]
     written: Mapping[str, Callable[..., torch.Tensor]]
     checked: int
-    by_cdist: Mapping[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
 
     def rows(self, device: torch.device) -> tuple[Row, ...]:
         on_gpu = device.type == "cuda"
@@ -128,10 +107,7 @@ class OfPairs(Family):
         return self.derived(row.use)
 
     def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
-        found = eager_and_compiled(self.written[row.use], device)
-        if row.use in self.by_cdist and device.type == "cuda":
-            found["torch.compile, cdist"] = compiled(self.by_cdist[row.use])
-        return found
+        return eager_and_compiled(self.written[row.use], device)
 
     def tolerance(self, row: Row) -> float:
         return TOLERANCE
@@ -144,4 +120,4 @@ class OfPairs(Family):
 
 
 PAIRS = OfPairs("pairs", "sums over pairs of points in space beside eager PyTorch and torch.compile", SIZES, SMALL, row,
-                derived, PEERS, CHECKED, BY_CDIST)  # fmt: skip
+                derived, PEERS, CHECKED)  # fmt: skip

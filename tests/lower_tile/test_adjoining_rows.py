@@ -162,6 +162,13 @@ def test_rows_that_lengths_tell_apart_are_of_one_index(heads: int, rows: int) ->
     assert FORMS["lengths"].lower("H200", sizes, dtypes).source.plan.block_row == rows
 
 
+def test_terms_without_rows_of_their_own_keep_their_tiles() -> None:
+    """Nothing is read along rows: a block has none to load."""
+    b, n, w = ra.axis("b"), ra.axis("n"), ra.tensor("w[n]")
+    form = ra.fuse(ra.sum(exp(-b * w), n), axes="b")
+    assert not has_arrays(form.lower("H200", {"b": 65536, "n": 255}, "bfloat16").program)
+
+
 @pytest.mark.parametrize(("beside", "arrays"), [("scale[b,m]", True), ("x[b,n]*scale[b,m]", False)])
 def test_kernels_beside_others(beside: str, arrays: bool) -> None:
     """Tensors that another kernel reads stay as they are; the rows of a tile are then reduced in powers of two."""

@@ -49,7 +49,7 @@ def join_rows(program: TileProgram, rows: int, width: int) -> TileProgram:
     dimensions = len(place) - (place[-1] == J)
     shape = parameters[name].shape[:dimensions]
     [tiled] = [(one, size) for one, size in zip(place, shape, strict=False) if one.has(I)]
-    row = Rows(index(f"{kernel.grid[0][0]}"), rows, prod(shape), dimensions, Lt(*tiled), moving)
+    row = RowNumbers(index(f"{kernel.grid[0][0]}"), rows, prod(shape), dimensions, Lt(*tiled), moving)
     body = tuple(row.of_statement(one) for one in kernel.body)
     if any(node.free_symbols & (moving - {row.block}) for one in body for node in expressions(one)):
         return program
@@ -77,7 +77,7 @@ def with_one_number(parameter: Parameter, dimensions: int) -> Parameter:
 
 @final
 @dataclass(frozen=True)
-class Rows:
+class RowNumbers:
     """The rows of a kernel, along one dimension.
 
     Attributes:

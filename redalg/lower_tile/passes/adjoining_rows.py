@@ -86,7 +86,7 @@ def rows_as_arrays(program: TileProgram, rows: int, threads: int) -> TileProgram
     return program
 
 
-def with_arrays(program: TileProgram, block: Rows, layout: Layout) -> TileProgram:
+def with_arrays(program: TileProgram, block: Block, layout: Layout) -> TileProgram:
     """A program of one kernel whose blocks load rows as one array."""
     [kernel] = program.kernels
     names = free_names(program)
@@ -110,7 +110,7 @@ class Layout:
 
 @final
 @dataclass(frozen=True)
-class Rows:
+class Block:
     """The rows of a block, which adjoin in memory.
 
     Attributes:
@@ -121,7 +121,6 @@ class Rows:
         width: elements of a row of a tile.
         total: the rows of a tensor.
         tensors: the parameters whose rows these are -> dtype.
-        tiles: the buffers that hold a number for every element.
     """
 
     first: Expr
@@ -131,7 +130,6 @@ class Rows:
     width: int
     total: int
     tensors: Mapping[str, str]
-    tiles: frozenset[str]
 
     @property
     def fills(self) -> bool:
@@ -164,7 +162,7 @@ class Rows:
 
 
 def through_shared_memory(
-    statements: Sequence[Statement], block: Rows, arrays: Mapping[str, str], vectors: Mapping[int, Expr]
+    statements: Sequence[Statement], block: Block, arrays: Mapping[str, str], vectors: Mapping[int, Expr]
 ) -> Iterator[Statement]:
     """Yield statements that take elements of rows from arrays in shared memory, which are loaded and stored whole.
 
@@ -188,7 +186,7 @@ def stores_of_loop(statement: Statement) -> set[str]:
     return {store.target for store in statement.body} if isinstance(statement, Parallel) else set()
 
 
-def vectors_of_block(block: Rows, names: Names) -> tuple[tuple[Bind, ...], dict[int, Expr]]:
+def vectors_of_block(block: Block, names: Names) -> tuple[tuple[Bind, ...], dict[int, Expr]]:
     """The numbers of vectors of a block's rows, by the elements of a vector; and what binds those that blocks tell."""
     widths = sorted({block.vector(dtype) for dtype in block.tensors.values()})
     if block.fills:
@@ -200,7 +198,7 @@ def vectors_of_block(block: Rows, names: Names) -> tuple[tuple[Bind, ...], dict[
 
 
 def whole_array(
-    tensor: str, array: str, block: Rows, vectors: Mapping[int, Expr], *, stores: bool
+    tensor: str, array: str, block: Block, vectors: Mapping[int, Expr], *, stores: bool
 ) -> Iterator[Statement]:
     """Yield the loop that loads or stores the rows of a block by vectors, and the one for what is left of the last."""
     wide, start = block.vector(block.tensors[tensor]), block.first * block.length
@@ -219,7 +217,7 @@ def whole_array(
         yield Parallel(((J, wide - 1),), (move(place, here),), alone=True)
 
 
-def in_arrays(statement: Statement, block: Rows, arrays: Mapping[str, str]) -> Statement:
+def in_arrays(statement: Statement, block: Block, arrays: Mapping[str, str]) -> Statement:
     """A statement about elements of rows as one that takes them from the arrays; any other one as it is."""
     if isinstance(statement, Copy) and isinstance(statement.source, Region) and statement.source.name in arrays:
         read = Load(arrays[statement.source.name], block.at(J))
@@ -230,7 +228,7 @@ def in_arrays(statement: Statement, block: Rows, arrays: Mapping[str, str]) -> S
     return replace(statement, body=tuple(store_in_arrays(one, block, arrays) for one in statement.body))
 
 
-def store_in_arrays(store: Store, block: Rows, arrays: Mapping[str, str]) -> Store:
+def store_in_arrays(store: Store, block: Block, arrays: Mapping[str, str]) -> Store:
     """A store of an element that takes others, or puts its own, in the arrays; beside a row it reads 0.
 
     Rows that a tensor lacks are stored nowhere, so that nothing asks for them.
@@ -248,7 +246,7 @@ def store_in_arrays(store: Store, block: Rows, arrays: Mapping[str, str]) -> Sto
     return replace(changed, target=arrays[store.target], indices=(block.at(J),), guard=guard)
 
 
-def with_layout(statements: Sequence[Statement], block: Rows, layout: Layout) -> Iterator[Statement]:
+def with_layout(statements: Sequence[Statement], block: Block, layout: Layout) -> Iterator[Statement]:
     """Yield statements whose loops over tiles say which elements a thread takes."""
     shape = (block.number, block.width)
     for statement in statements:
@@ -258,7 +256,7 @@ def with_layout(statements: Sequence[Statement], block: Rows, layout: Layout) ->
             yield statement
 
 
-def rows_of_block(program: TileProgram, tile: tuple[int, int], threads: int) -> Rows | None:
+def rows_of_block(program: TileProgram, tile: tuple[int, int], threads: int) -> Block | None:
     """The rows that a block takes at once, in tiles of (rows, columns); None if each begins at a vector, or lies apart
     from the others."""
     [kernel], (rows, width) = program.kernels, tile
@@ -281,8 +279,7 @@ def rows_of_block(program: TileProgram, tile: tuple[int, int], threads: int) -> 
     if is_read_and_stored(kernel, taken) or not length <= width < 2 * length + LOAD_BYTES:
         return None
     total = prod(parameters[next(iter(taken))].shape) // length
-    tiles = frozenset(one.name for one in kernel.buffers if one.shape == tile)
-    block = Rows(first, rows, threads, length, width, total, taken, tiles)
+    block = Block(first, rows, threads, length, width, total, taken)
     return block if all(begin_at_vectors(block, one) for one in taken.values()) and is_worth_it(block) else None
 
 
@@ -325,7 +322,7 @@ def is_read_and_stored(kernel: Kernel, tensors: Mapping[str, str]) -> bool:
     return any(stored.count(one) > 1 or (one in stored and one in read) for one in tensors)
 
 
-def begin_at_vectors(block: Rows, dtype: str) -> bool:
+def begin_at_vectors(block: Block, dtype: str) -> bool:
     """Tell if the first row of every block begins at a vector of 8 bytes or more."""
     wide = block.vector(dtype)
     terms = block.first.expand().as_coefficients_dict().values()
@@ -333,7 +330,7 @@ def begin_at_vectors(block: Rows, dtype: str) -> bool:
     return multiples and wide * DTYPES[dtype].bytes >= LOAD_BYTES // 2
 
 
-def is_worth_it(block: Rows) -> bool:
+def is_worth_it(block: Block) -> bool:
     """Tell if shared memory holds rows that are not too narrow, and single ones begin elsewhere than at the vectors of
     all rows, or fill no tile of a power of two."""
     own = any(block.length % block.vector(one) for one in block.tensors.values())

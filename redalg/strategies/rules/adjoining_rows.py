@@ -58,7 +58,7 @@ def adjoining_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, b
     """The schedule of rows that a block loads as one array; None where rows begin at vectors, are long, or few."""
     if device.target == "c" or problem.varying or binding.row is None or binding.packing is not None:
         return None
-    if form.places or form.structures or lies_in_columns(form, problem, binding):
+    if form.places or form.structures or lies_in_columns(form, problem, binding) or not row_elements(form, binding):
         return None
     length = problem.sizes[binding.streamed.name]
     tensors = {one.name: DTYPES[problem.dtypes[one.name]].bytes for one in row_elements(form, binding)}
