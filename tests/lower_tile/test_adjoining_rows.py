@@ -13,33 +13,23 @@ from hypothesis import strategies as st
 from sympy import exp
 
 import redalg as ra
-from redalg.lower_tile.check.interpret import interpret
-from redalg.lower_tile.check.verify import verify
 from redalg.lower_tile.ir.program import Parallel, TileProgram
 from redalg.lower_tile.passes.adjoining_rows import rows_as_arrays
 from redalg.lower_tile.passes.order import run_passes
 from redalg.lower_tile.place.build import assemble
-from redalg.lower_tile.text.emit import emit
-from redalg.runtime.compile.compile import compile_only, compile_source
+from redalg.runtime.compile.compile import compile_only
 from redalg.strategies.rules.adjoining_rows import tile_of_rows
-from redalg.strategies.schedule import with_choices
-from tests.cases.kernels import outputs_of
-from tests.lower_tile.test_aligned_rows import FORMS, drawn, is_near
+from tests.cases.whole_rows import FORMS, check_near, drawn, interpreted, lowered, run_on_c, run_on_gpu
 from tests.sweeps import draws
 
 TOGETHER = [name for name in FORMS if name not in ("a gate of some rows", "lengths")]
 """The forms that read no axis of rows by itself: their rows are numbered along one dimension."""
 
 
-def lowered(name: str, shape: tuple[int, int, int], dtype: str, target: str = "sm_90a", **choices: Any) -> Any:
+def several(name: str, shape: tuple[int, int, int], dtype: str, target: str = "sm_90a", **choices: Any) -> Any:
     """A form under a plan of several rows a block."""
-    form = FORMS[name]
-    dtypes = {key: "int32" if key == "length" else dtype for key in form.cascade.inputs()}
-    options: Any = {"sizes": dict(zip("bhn", shape, strict=True)), "dtypes": dtypes}
-    whole = max(32, 1 << (shape[-1] - 1).bit_length())
-    threads = 1 if target == "c" else 128
-    own = {"level": "row", "block_row": 8, "segments": 1, "threads": threads, "stages": 0, "block_streamed": whole}
-    return form.lower(target, **options, plan=with_choices(form.lower(target, **options).plan, **{**own, **choices}))
+    own = {"level": "row", "block_row": 8, "threads": 128, **choices}
+    return lowered(FORMS[name], shape, dtype, target, **own)
 
 
 def has_arrays(program: TileProgram) -> bool:
@@ -69,11 +59,8 @@ def test_rows_mean_the_definition(
     """By the program's interpreter, which reads no element that a tensor lacks."""
     form, shape = FORMS[name], (*rows, elements)
     tensors = drawn(form, shape, dtype, seed)
-    program = lowered(name, shape, dtype, block_row=block).program
-    out = interpret(program, {key: one.numpy() for key, one in tensors.items()})
-    wanted = form.reference(**{key: one if key == "length" else one.double() for key, one in tensors.items()})
-    for key, value in outputs_of(wanted).items():
-        assert is_near(out[key], value, dtype), key
+    program = several(name, shape, dtype, block_row=block).program
+    check_near(interpreted(program, tensors), form, tensors, dtype)
 
 
 @pytest.mark.parametrize("heads", [8, 3])
@@ -81,7 +68,7 @@ def test_rows_mean_the_definition(
 def test_each_form_takes_arrays(name: str, heads: int) -> None:
     """Else the test above would show nothing. Three rows of one index adjoin the next three, where nothing asks for
     the index."""
-    assert has_arrays(lowered(name, (5, heads, 197), "bfloat16").program) == (heads == 8 or name in TOGETHER)
+    assert has_arrays(several(name, (5, heads, 197), "bfloat16").program) == (heads == 8 or name in TOGETHER)
 
 
 @pytest.mark.parametrize(("elements", "dtype", "arrays"), [
@@ -90,12 +77,12 @@ def test_each_form_takes_arrays(name: str, heads: int) -> None:
 ])  # fmt: skip
 def test_rows_that_begin_at_vectors_stay(elements: int, dtype: str, arrays: bool) -> None:
     """So do those that shared memory would hold too few of."""
-    assert has_arrays(lowered("two tensors", (5, 8, elements), dtype).program) == arrays
+    assert has_arrays(several("two tensors", (5, 8, elements), dtype).program) == arrays
 
 
 def test_narrow_rows_stay() -> None:
     """Threads that hold whole rows take them faster."""
-    assert not has_arrays(lowered("softmax", (50, 8, 15), "bfloat16", block_streamed=16).program)
+    assert not has_arrays(several("softmax", (50, 8, 15), "bfloat16", block_streamed=16).program)
 
 
 @pytest.mark.parametrize("shape", [(5, 3, 37), (4, 8, 101), (1, 3, 33)])
@@ -104,23 +91,18 @@ def test_the_c_target_equals_the_definition(name: str, shape: tuple[int, int, in
     """A compiled kernel, whose tensors end where their last row ends."""
     form = FORMS[name]
     tensors = drawn(form, shape, "float32", 0)
-    lowering = lowered(name, shape, "float32", "c")
+    lowering = several(name, shape, "float32", "c")
     dtypes = {one.key: one.dtype for one in lowering.program.parameters if one.role == "output"}
     placed = assemble(lowering.stages, lowering.source.plan, lowering.problem, dtypes)
     program = run_passes(on_one_thread(rows_as_arrays(placed, 8, 64)), lowering.source.plan)
-    verify(program)
     assert has_arrays(program)
     assert not has_arrays(lowering.program)
-    arguments = {one.key: torch.full(one.shape, torch.nan) if one.role == "output" else tensors[one.key].flatten()
-                 for one in program.parameters}  # fmt: skip
-    compile_source(emit(program, lowering.source.plan, "", "")).run(*arguments.values())
-    for key, value in outputs_of(form.reference(**{key: one.double() for key, one in tensors.items()})).items():
-        assert is_near(arguments[key].numpy(), value, "float32"), key
+    check_near(run_on_c(program, lowering.source.plan, tensors), form, tensors, "float32")
 
 
 def test_a_call_takes_tensors_as_they_are() -> None:
     """The kernel's own shapes are none of the caller's: rows of all dimensions are numbered along one."""
-    program = lowered("a number beside", (5, 3, 197), "bfloat16").program
+    program = several("a number beside", (5, 3, 197), "bfloat16").program
     shapes = {one.key: (one.shape, one.folded) for one in program.parameters}
     assert shapes == {"x": ((5 * 3 * 197,), (3,)), "out": ((5 * 3 * 197,), (3,)), "log": ((5 * 3,), (2,))}
     assert [extent for kernel in program.kernels for _, extent in kernel.grid] == [2]
@@ -130,7 +112,7 @@ def test_a_call_takes_tensors_as_they_are() -> None:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", ["softmax", "root mean square", "two tensors"])
 def test_threads_load_and_store_vectors(name: str, target: str) -> None:
-    (compiled,) = compile_only(lowered(name, (300, 8, 777), "bfloat16", target, threads=128, block_streamed=800).source)
+    (compiled,) = compile_only(several(name, (300, 8, 777), "bfloat16", target, threads=128, block_streamed=800).source)
     assert "*(uint4*)(x +" in compiled.cuda
     assert "*(uint4*)(out +" in compiled.cuda
     assert compiled.spill_bytes == 0
@@ -182,9 +164,8 @@ def test_kernels_beside_others(beside: str, arrays: bool) -> None:
     small = {"b": 21, "n": 101, "m": 5}
     tensors = {"x": torch.randn(21, 101), "scale": torch.randn(21, 5)}
     plan = form.lower("H200", {"b": 65536, "n": 101, "m": 5}, "bfloat16").plan
-    out = interpret(form.lower("H200", small, "float32", plan=plan).program, {k: v.numpy() for k, v in tensors.items()})
-    for key, value in outputs_of(form.reference(**{key: one.double() for key, one in tensors.items()})).items():
-        assert is_near(out[key], value, "float32"), key
+    program = form.lower("H200", small, "float32", plan=plan).program
+    check_near(interpreted(program, tensors), form, tensors, "float32")
 
 
 @pytest.mark.gpu
@@ -195,8 +176,4 @@ def test_rows_are_right_on_a_gpu(name: str, shape: tuple[int, int, int], dtype: 
     """As the rules plan them; the last block lacks rows, and the tensor's end lies within a vector."""
     form = FORMS[name]
     tensors = drawn(form, shape, dtype, 0)
-    placed = {key: (one if key == "length" else one.to(getattr(torch, dtype))).cuda() for key, one in tensors.items()}
-    out = outputs_of(form(**placed))
-    wanted = form.reference(**{key: one if key == "length" else one.double() for key, one in tensors.items()})
-    for key, value in outputs_of(wanted).items():
-        assert is_near(out[key].double().cpu().numpy(), value, dtype), key
+    check_near(run_on_gpu(form, tensors, dtype), form, tensors, dtype)

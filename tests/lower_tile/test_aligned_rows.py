@@ -7,44 +7,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sympy import Ne, exp, oo
+from sympy import exp, oo
 
 import redalg as ra
-from redalg.fused import Fused
 from redalg.lower_tile.check.interpret import interpret
-from redalg.lower_tile.check.verify import verify
 from redalg.lower_tile.ir.program import TileProgram
 from redalg.lower_tile.passes import aligned_rows
 from redalg.lower_tile.passes.aligned_rows import rows_by_vectors
 from redalg.lower_tile.passes.order import run_passes
 from redalg.lower_tile.place.build import assemble
-from redalg.lower_tile.text.emit import emit
-from redalg.runtime.compile.compile import compile_only, compile_source
+from redalg.runtime.compile.compile import compile_only
 from redalg.strategies.schedule import with_choices
-from tests.cases.kernels import outputs_of
+from tests.cases.whole_rows import FORMS, check_near, drawn, interpreted, is_near, lowered, run_on_c, run_on_gpu
 from tests.sweeps import draws
 
-n = ra.axis("n")
-x, y, w, gate, length = ra.tensors("x[b,h,n] y[b,h,n] w[n] gate[h,n] length[b]")
-FORMS = {
-    "softmax": ra.fuse(ra.softmax(x, n), axes="b h n"),
-    "log softmax": ra.fuse(x - ra.logsumexp(x, n), axes="b h n"),
-    "weights of all rows": ra.fuse(ra.softmax(x * w / 3, n), axes="b h n"),
-    "a gate of some rows": ra.fuse(ra.softmax(ra.where(Ne(gate, 0), x, -oo), n), axes="b h n"),
-    "lengths": ra.fuse(ra.softmax(ra.where(n < length, x, -oo), n), axes="b h n"),
-    "places": ra.fuse(x - ra.sum(x * n, n) / n.extent**2, axes="b h n"),
-    "two tensors": ra.fuse(ra.softmax(x, n) * y - ra.max(y, n), axes="b h n"),
-    "layer norm": ra.fuse((x - ra.mean(x, n)) / ra.std(x, n), axes="b h n"),
-    "root mean square": ra.fuse(w * x / ra.norm(x, n), axes="b h n"),
-    "least and largest": ra.fuse((x - ra.min(x, n)) / (ra.max(x, n) - ra.min(x, n) + 1), axes="b h n"),
-    "a number beside": ra.fuse({"out": (ra.softmax(x, n), "b h n"), "log": (ra.logsumexp(x, n), "b h")}),
-    "a variance alone": ra.fuse(ra.var(x, n), axes="b h"),
-}
+n, (x,) = ra.axis("n"), ra.tensors("x[b,h,n]")
 WAYS: dict[str, dict[str, Any]] = {"whole": {"level": "row"}, "tiles": {"level": "block", "block_streamed": 64}}
 
 
@@ -54,40 +35,6 @@ def short_rows() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(aligned_rows, "LEAST_ROW", 16)
         yield
-
-
-def drawn(form: Fused, shape: tuple[int, int, int], dtype: str, seed: int) -> dict[str, torch.Tensor]:
-    """Tensors of a form, with the digits of a dtype."""
-    generator, (rows, heads, elements) = torch.Generator().manual_seed(seed), shape
-    shapes = {"x": shape, "y": shape, "w": (elements,), "gate": (heads, elements)}
-    tensors = {name: torch.randn(shapes[name], generator=generator).to(getattr(torch, dtype)).float()
-               for name in form.cascade.inputs() if name in shapes}  # fmt: skip
-    if "gate" in tensors:
-        tensors["gate"] = (tensors["gate"] > 0).float()
-        tensors["gate"][:, 0] = 1
-    if "length" in form.cascade.inputs():
-        tensors["length"] = torch.randint(1, elements + 1, (rows,), generator=generator).int()
-    return tensors
-
-
-def lowered(form: Fused, shape: tuple[int, int, int], dtype: str, target: str = "sm_90a", **choices: Any) -> Any:
-    """A form under a plan of one row a block."""
-    dtypes = {name: "int32" if name == "length" else dtype for name in form.cascade.inputs()}
-    options = {"sizes": dict(zip("bhn", shape, strict=True)), "dtypes": dtypes}
-    whole = 1 << max(5, (shape[-1] - 1).bit_length())
-    threads = 1 if target == "c" else 32
-    own = {"block_row": 1, "segments": 1, "threads": threads, "stages": 0, "block_streamed": whole, **choices}
-    return form.lower(target, **options, plan=with_choices(form.lower(target, **options).plan, **own))
-
-
-ROUNDING = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
-"""The share of the largest number that an output of a dtype may be off by."""
-
-
-def is_near(out: Any, wanted: torch.Tensor, dtype: str) -> bool:
-    """Within rounding of what is large beside it."""
-    error = torch.from_numpy(np.asarray(out)).double().reshape(wanted.shape) - wanted
-    return bool(error.abs().max() <= ROUNDING[dtype] * (1 + wanted.abs().max()))
 
 
 def takes_vectors(program: TileProgram) -> bool:
@@ -111,10 +58,7 @@ def test_rows_mean_the_definition(
     form, shape = FORMS[name], (*rows, elements)
     tensors = drawn(form, shape, dtype, seed)
     program = lowered(form, shape, dtype, **WAYS[way]).program
-    out = interpret(program, {key: one.numpy() for key, one in tensors.items()})
-    wanted = form.reference(**{key: one if key == "length" else one.double() for key, one in tensors.items()})
-    for key, value in outputs_of(wanted).items():
-        assert is_near(out[key], value, dtype), key
+    check_near(interpreted(program, tensors), form, tensors, dtype)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -178,14 +122,9 @@ def test_the_c_target_equals_the_definition(name: str, way: str) -> None:
     dtypes = {one.key: one.dtype for one in lowering.program.parameters if one.role == "output"}
     placed = assemble(lowering.stages, lowering.source.plan, lowering.problem, dtypes)
     program = run_passes(rows_by_vectors(placed), lowering.source.plan)
-    verify(program)
     assert takes_vectors(program)
     assert not takes_vectors(lowering.program)
-    arguments = {one.key: torch.full(one.shape, torch.nan) if one.role == "output" else tensors[one.key].flatten()
-                 for one in program.parameters}  # fmt: skip
-    compile_source(emit(program, lowering.source.plan, "", "")).run(*arguments.values())
-    for key, value in outputs_of(form.reference(**{key: one.double() for key, one in tensors.items()})).items():
-        assert is_near(arguments[key].numpy(), value, "float32"), key
+    check_near(run_on_c(program, lowering.source.plan, tensors), form, tensors, "float32")
 
 
 def test_a_call_takes_tensors_as_they_are() -> None:
@@ -222,11 +161,7 @@ def test_rows_are_right_on_a_gpu(name: str, elements: int, dtype: str) -> None:
     """As the rules plan them; the last row ends where its tensor ends, within a vector."""
     form, shape = FORMS[name], (71, 3, elements)
     tensors = drawn(form, shape, dtype, 0)
-    placed = {key: (one if key == "length" else one.to(getattr(torch, dtype))).cuda() for key, one in tensors.items()}
-    out = outputs_of(form(**placed))
-    wanted = form.reference(**{key: one if key == "length" else one.double() for key, one in tensors.items()})
-    for key, value in outputs_of(wanted).items():
-        assert is_near(out[key].double().cpu().numpy(), value, dtype), key
+    check_near(run_on_gpu(form, tensors, dtype), form, tensors, dtype)
 
 
 @pytest.mark.parametrize(("dtype", "fits"), [("bfloat16", True), ("float32", False)])

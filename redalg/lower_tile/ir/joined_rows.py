@@ -9,7 +9,7 @@ Blocks then have R rows each, whatever Q is, but for the last one (`adjoining_ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, final
@@ -20,16 +20,14 @@ from sympy.core.basic import Basic
 from redalg.lower_tile.ir.program import (
     Copy,
     Parallel,
-    Parameter,
     Region,
     Statement,
     Store,
     TileProgram,
     expressions,
-    index,
 )
 from redalg.lower_tile.ir.row_pieces import I, J
-from redalg.lower_tile.ir.row_places import accesses_of, row_number
+from redalg.lower_tile.ir.row_places import accesses_of, first_row, with_one_dimension
 from redalg.lower_tile.ir.scalars import Load
 
 
@@ -41,38 +39,22 @@ def join_rows(program: TileProgram, rows: int, width: int) -> TileProgram:
     moving = frozenset[Basic](variable for variable, _ in kernel.grid)
     taken = [(name, place) for name, place in accesses_of(kernel.body, width) if name in parameters]
     places = [(name, place) for name, place in taken if any(one.free_symbols & {*moving, I} for one in place)]
-    numbers = {number_of_row(place, parameters[name]) for name, place in places}
-    number = numbers.pop() if len(numbers) == 1 else None
-    if number is None or len(moving) == 1 or (number - I).free_symbols != moving:
+    found = {first_row(place, parameters[name]) for name, place in places}
+    first = found.pop() if len(found) == 1 else None
+    if first is None or first.has(Load) or len(moving) == 1 or first.free_symbols != moving:
         return program
     name, place = places[0]
     dimensions = len(place) - (place[-1] == J)
     shape = parameters[name].shape[:dimensions]
     [tiled] = [(one, size) for one, size in zip(place, shape, strict=False) if one.has(I)]
-    row = RowNumbers(index(f"{kernel.grid[0][0]}"), rows, prod(shape), dimensions, Lt(*tiled), moving)
+    row = RowNumbers(kernel.grid[0][0], rows, prod(shape), dimensions, Lt(*tiled), moving)
     body = tuple(row.of_statement(one) for one in kernel.body)
     if any(node.free_symbols & (moving - {row.block}) for one in body for node in expressions(one)):
         return program
     names = {name for name, _ in places}
-    flat = tuple(with_one_number(one, dimensions) if one.name in names else one for one in program.parameters)
+    flat = tuple(with_one_dimension(one, dimensions) if one.name in names else one for one in program.parameters)
     blocks = ((row.block, -(-row.total // rows)),)
     return replace(program, parameters=flat, kernels=(replace(kernel, grid=blocks, body=body),))
-
-
-def number_of_row(place: Sequence[Expr], parameter: Parameter) -> Expr | None:
-    """The number of the row of a place among all rows of a tensor; None if it is no place of a row."""
-    before = place[:-1] if place[-1] == J else place
-    if any(one.has(J, Load) for one in before) or not all(isinstance(one, int) for one in parameter.shape):
-        return None
-    number = row_number(before, parameter.shape[: len(before)]).expand()
-    return number if (number - I).free_symbols.isdisjoint({I}) else None
-
-
-def with_one_number(parameter: Parameter, dimensions: int) -> Parameter:
-    """A parameter whose first dimensions are one."""
-    folded = parameter.folded or (1,) * len(parameter.shape)
-    shape = (prod(parameter.shape[:dimensions]), *parameter.shape[dimensions:])
-    return replace(parameter, shape=shape, folded=(sum(folded[:dimensions]), *folded[dimensions:]))
 
 
 @final

@@ -46,7 +46,19 @@ def row_number(indices: Sequence[Expr], shape: Sequence[int]) -> Expr:
     return number
 
 
-def with_one_dimension(parameter: Parameter) -> Parameter:
-    """A parameter whose dimensions are one."""
-    dimensions = sum(parameter.folded) if parameter.folded else len(parameter.shape)
-    return replace(parameter, shape=(prod(parameter.shape),), folded=(dimensions,))
+def first_row(place: Sequence[Expr], parameter: Parameter) -> Expr | None:
+    """The number, among all rows of a tensor, of that at I = 0, for the place of an element of row I, or of a number of
+    it; None if rows that follow each other do not have numbers that do."""
+    before = place[:-1] if place[-1] == J else place
+    if any(one.has(J) for one in before) or not all(isinstance(one, int) for one in parameter.shape):
+        return None
+    first = row_number(before, parameter.shape[: len(before)]).expand() - I
+    return None if first.has(I) else first
+
+
+def with_one_dimension(parameter: Parameter, dimensions: int | None = None) -> Parameter:
+    """A parameter whose first dimensions are one; all of them, if no number is given."""
+    count = len(parameter.shape) if dimensions is None else dimensions
+    folded = parameter.folded or (1,) * len(parameter.shape)
+    shape = (prod(parameter.shape[:count]), *parameter.shape[count:])
+    return replace(parameter, shape=shape, folded=(sum(folded[:count]), *folded[count:]))

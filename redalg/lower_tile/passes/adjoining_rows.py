@@ -27,7 +27,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.expression import Where
 from redalg.expression.dtypes import DTYPES
 from redalg.lower_tile.ir.joined_rows import join_rows
-from redalg.lower_tile.ir.mentions import free_names, names_in, outermost_loads
+from redalg.lower_tile.ir.mentions import free_names, names_in, names_stored_by, outermost_loads
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -45,13 +45,13 @@ from redalg.lower_tile.ir.program import (
     expressions,
 )
 from redalg.lower_tile.ir.row_pieces import I, J
-from redalg.lower_tile.ir.row_places import accesses_of, row_number, with_one_dimension
+from redalg.lower_tile.ir.row_places import accesses_of, first_row, with_one_dimension
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.device import LOAD_BYTES, WARP
 from redalg.strategies.plan import Plan
-from redalg.strategies.rules.adjoining_rows import in_one_bank
+from redalg.strategies.rules.adjoining_rows import MOST_BYTES, in_one_bank
 from redalg.strategies.rules.powers import power_of_two
-from redalg.strategies.rules.reads import MOST_BYTES, MOST_ELEMENTS
+from redalg.strategies.rules.reads import MOST_ELEMENTS
 from redalg.strategies.rules.tiles import round_up
 
 MOST_OF_ROW = 32
@@ -168,22 +168,18 @@ def through_shared_memory(
 
     `vectors`: elements of a vector -> the vectors of the rows that a tensor has of the block's.
     """
-    loaded, stored = set[str](), list[str]()
+    met, stored = set[str](), list[str]()
     for statement in statements:
-        for name in sorted(block.tensors.keys() & names_in(statement) - loaded):
-            loaded.add(name)
-            if name in stores_of_loop(statement):
+        own = names_stored_by(statement) if isinstance(statement, Parallel) else set[str]()
+        for name in sorted(block.tensors.keys() & names_in(statement) - met):
+            met.add(name)
+            if name in own:
                 stored.append(name)
             else:
                 yield from whole_array(name, arrays[name], block, vectors, stores=False)
         yield in_arrays(statement, block, arrays)
     for name in stored:
         yield from whole_array(name, arrays[name], block, vectors, stores=True)
-
-
-def stores_of_loop(statement: Statement) -> set[str]:
-    """The names of what a loop over elements stores."""
-    return {store.target for store in statement.body} if isinstance(statement, Parallel) else set()
 
 
 def vectors_of_block(block: Block, names: Names) -> tuple[tuple[Bind, ...], dict[int, Expr]]:
@@ -301,17 +297,12 @@ def row_of(place: Sequence[Expr], parameter: Parameter, rows: int) -> tuple[Expr
 
     None if the rows of a block do not adjoin.
     """
-    shape = parameter.shape
-    if len(place) < 2 or place[-1] != J or not all(isinstance(one, int) for one in shape):
+    first, shape = first_row(place, parameter) if len(place) > 1 and place[-1] == J else None, parameter.shape
+    if first is None:
         return None
-    *before, _ = place
-    along = [number for number, one in enumerate(before) if one.has(I)]
-    if len(along) != 1 or any(one.has(J) for one in before):
-        return None
-    [dimension] = along
-    fills = shape[dimension] % rows == 0 or prod(shape[:-1]) == shape[dimension]
-    number = row_number(before, shape[:-1]).expand()
-    return (number.subs(I, 0), shape[-1]) if fills and (number - I).free_symbols.isdisjoint({I}) else None
+    along = [size for one, size in zip(place, shape, strict=True) if one.has(I)]
+    fills = len(along) == 1 and (along[0] % rows == 0 or prod(shape[:-1]) == along[0])
+    return (first, shape[-1]) if fills else None
 
 
 def is_read_and_stored(kernel: Kernel, tensors: Mapping[str, str]) -> bool:

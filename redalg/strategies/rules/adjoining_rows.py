@@ -13,11 +13,12 @@ x 101 in 28 (27) µs, 0.6, of 131072 x 255 35 (34), 0.65, x 383 50 (49), 0.57, o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd, prod
 
 from sympy import S
 
-from redalg.expression import Axis
+from redalg.expression import Axis, Element
 from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.expression.dtypes import DTYPES
 from redalg.incremental.form import FusedForm
@@ -27,7 +28,7 @@ from redalg.strategies.plan import Problem
 from redalg.strategies.rules.narrow import NarrowTile
 from redalg.strategies.rules.parts import blocks, is_centred, row_elements
 from redalg.strategies.rules.powers import power_of_two
-from redalg.strategies.rules.reads import MOST_BYTES, MOST_ELEMENTS, reads_weights_apart
+from redalg.strategies.rules.reads import MOST_ELEMENTS, reads_weights_apart
 from redalg.strategies.rules.rows import (
     lies_in_columns,
     row_schedule,
@@ -50,6 +51,8 @@ SHORTEST, NARROW, MOST_OF_EIGHT = 32, 64, 128
 MOST_OF_SIXTEEN, MOST_OF_PAIRS, MOST_OF_BANKS = 192, 256, 128
 """Elements of a row that sixteen lanes take, at most; if each takes two at once, or the row is not written again; if an
 element fills a bank."""
+MOST_BYTES = 72 * 1024
+"""Shared memory of a block's rows, at most: those that it reads, and those that it writes."""
 LEAST_THREADS, BYTES_OF_TWO_ROWS = 64, 1664
 """Threads of a block, at least; and bytes of rows of which a thread takes elements of two."""
 
@@ -58,14 +61,19 @@ def adjoining_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, b
     """The schedule of rows that a block loads as one array; None where rows begin at vectors, are long, or few."""
     if device.target == "c" or problem.varying or binding.row is None or binding.packing is not None:
         return None
-    if form.places or form.structures or lies_in_columns(form, problem, binding) or not row_elements(form, binding):
+    elements = row_elements(form, binding)
+    if form.places or form.structures or lies_in_columns(form, problem, binding) or not elements:
         return None
     length = problem.sizes[binding.streamed.name]
-    tensors = {one.name: DTYPES[problem.dtypes[one.name]].bytes for one in row_elements(form, binding)}
+    tensors = {one.name: DTYPES[problem.dtypes[one.name]].bytes for one in elements}
     narrowest, again = min(tensors.values()), any(one.carries for one in form.outputs)
     begins_anywhere = any(length * size % (LOAD_BYTES // 2) for size in tensors.values())
-    reach = is_in_reach(form, problem, binding, narrowest) if begins_anywhere else is_uneven(form, length, narrowest)
-    if not reach or length <= (SHORTEST if again and begins_anywhere else NARROW):
+    if begins_anywhere:
+        weights_apart = reads_weights_apart(form, problem, binding)
+        gains = is_in_reach(form, length, (narrowest, len(tensors)), weights_apart=weights_apart)
+    else:
+        gains = again and is_uneven(form, length, narrowest)
+    if not gains or length <= (SHORTEST if again and begins_anywhere else NARROW):
         return None
     if takes_rows_by_threads(form, problem, device, binding):
         return None
@@ -75,19 +83,20 @@ def adjoining_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, b
     fills = blocks(binding, problem, tile.rows, 1) >= 2 * device.multiprocessors
     numbered = prod(problem.sizes[axis.name] for axis in {*form.cascade.axes()}) <= MOST_ELEMENTS
     fits = numbered and 2 * tile.rows * length * sum(tensors.values()) <= MOST_BYTES
-    if not (fills and fits and are_rows(form, binding, whole=problem.sizes[binding.row.name] % tile.rows == 0)):
+    whole = problem.sizes[binding.row.name] % tile.rows == 0
+    if not (fills and fits and are_rows(form, binding, elements, whole=whole)):
         return None
     return row_schedule(device, binding, (tile.rows, tile.columns), tile.threads, "row")
 
 
-def are_rows(form: FusedForm, binding: Binding, *, whole: bool) -> bool:
-    """Tell if the rows of a block adjoin in every tensor that has them.
+def are_rows(form: FusedForm, binding: Binding, elements: Sequence[Element], *, whole: bool) -> bool:
+    """Tell if the rows of a block adjoin in every tensor that has them, at these elements.
 
     `whole`: they are along the last axis ahead of the elements alone. Else rows of all axes adjoin, where nothing reads
     some of these axes by themselves.
     """
-    streamed, orders = binding.streamed, {one.indices[:-1] for one in row_elements(form, binding)}
-    if len(orders) != 1 or any(one.indices[-1] != streamed for one in row_elements(form, binding)):
+    streamed, orders = binding.streamed, {one.indices[:-1] for one in elements}
+    if len(orders) != 1 or any(one.indices[-1] != streamed for one in elements):
         return False
     (order,) = orders
     if order[-1] != binding.row or not all(isinstance(one, Axis) for one in order) or streamed in order:
@@ -105,20 +114,20 @@ def are_read_together(form: FusedForm, order: tuple[Axis, ...], streamed: Axis) 
     return outputs and all(one.indices in rows for one in own) and not any(axes & {*order} for axes in apart)
 
 
-def is_in_reach(form: FusedForm, problem: Problem, binding: Binding, size: int) -> bool:
-    """Tell if rows that begin anywhere, of elements of so many bytes, are no faster alone."""
-    length, tensors = problem.sizes[binding.streamed.name], {one.name for one in row_elements(form, binding)}
-    if length * len(tensors) <= LONGEST or not reads_weights_apart(form, problem, binding):
-        return length * len(tensors) <= LONGEST
+def is_in_reach(form: FusedForm, length: int, tensors: tuple[int, int], *, weights_apart: bool) -> bool:
+    """Tell if rows that begin anywhere are no faster alone, of (bytes of an element, number) of tensors."""
+    size, number = tensors
+    if length * number <= LONGEST or not weights_apart:
+        return length * number <= LONGEST
     plain = not is_centred(form) or in_one_bank(length, size) > 1
-    return len(tensors) == 1 and length <= LONGEST_OF_WEIGHTS.get(size, 0) and plain
+    return number == 1 and length <= LONGEST_OF_WEIGHTS.get(size, 0) and plain
 
 
 def is_uneven(form: FusedForm, length: int, size: int) -> bool:
-    """Tell if rows that begin at vectors, of elements of so many bytes, are slower alone: no tile is as long as one."""
-    again = any(one.carries for one in form.outputs)
+    """Tell if rows that begin at vectors and are written again, of elements of so many bytes, are slower alone: no tile
+    is as long as one."""
     short = length != power_of_two(length) and length <= LONGEST_UNEVEN
-    return again and short and (size < BANK_BYTES or (size == BANK_BYTES and is_centred(form)))
+    return short and (size < BANK_BYTES or (size == BANK_BYTES and is_centred(form)))
 
 
 def tile_of_rows(length: int, size: int, tensors: int, *, again: bool) -> NarrowTile | None:

@@ -21,8 +21,6 @@ from redalg.strategies.rules.loop_tiles import LARGE_TILE
 
 MOST_ELEMENTS = 2**31 - 1
 """Elements of a tensor that an index of 32 bits counts."""
-MOST_BYTES = 72 * 1024
-"""Shared memory of adjoining rows of a block, at most: those that it reads, and those that it writes."""
 LEAST_PART = 32
 """Shortest equal part of the streamed axis (a page) that a tile is cut to; elements of shorter parts are gathered."""
 
