@@ -220,12 +220,16 @@ SHAPES: dict[str, Workload] = {
     "layer norm 262144x101 bfloat16": rows_of(layer_norm, layer_norm_in_torch, (262144, 101), dtype="bfloat16"),
     "layer norm 131072x384 bfloat16": rows_of(layer_norm, layer_norm_in_torch, (131072, 384), dtype="bfloat16"),
     "softmax 65536x1001 bfloat16": rows_of(softmax, softmax_in_torch, (65536, 1001), dtype="bfloat16"),
+    "softmax 4096x32000 bfloat16": rows_of(softmax, softmax_in_torch, (4096, 32000), dtype="bfloat16"),
     "softmax 2048x50257 bfloat16": rows_of(softmax, softmax_in_torch, (2048, 50257), dtype="bfloat16"),
     "layer norm 16384x4095 bfloat16": rows_of(layer_norm, layer_norm_in_torch, (16384, 4095), dtype="bfloat16"),
     "layer norm 2048x32000": rows_of(layer_norm, layer_norm_in_torch, (2048, 32000)),
     "residual norm 8192x4096 bfloat16": Workload(
         residual_norm, "b n, b n", residual_norm_in_torch, {"x": "b n", "y": "b n", "w": "n"},
         {"b": 8192, "n": 4096}, {"b": 9, "n": 300}, "bfloat16"),
+    "residual norm 4096x16384 bfloat16": Workload(
+        residual_norm, "b n, b n", residual_norm_in_torch, {"x": "b n", "y": "b n", "w": "n"},
+        {"b": 4096, "n": 16384}, {"b": 9, "n": 300}, "bfloat16"),
     "pooling 256x4096x512": Workload(
         pooling, "b c", pooling_in_torch, {"x": "b n", "y": "b n c"}, {"b": 256, "n": 4096, "c": 512},
         {"b": 3, "n": 130, "c": 40}),

@@ -5,7 +5,7 @@
     Pad(rows)                     rows of a tile that no axis gives
     Parts(axis, count, merge)     blocks side by side along a reduced axis; their states are merged
     Loop(axis, tile, stages)      tiles one after another, the loads of `stages` tiles ahead
-    Whole(axis, tile)             one tile that holds the axis
+    Whole(axis, tile, memory)     one tile that holds the axis, in registers or in shared memory
     Lanes(axis, width)            threads side by side along an axis
     TensorCores, ScalarCores      the threads that multiply tiles
 
@@ -31,7 +31,7 @@ from redalg.expression.arguments import answer_methods
 MERGED_ROWS: Final = 16
 """Most rows that one block of the merging kernel takes."""
 MERGES: Final = ("kernel", "launch")
-LEFT: Final = ("registers", "shared")
+MEMORIES: Final = ("registers", "shared")
 RESIDENT: Final = 32
 """Most blocks that live on a multiprocessor together, of any chip that redalg knows."""
 MOST_THREADS: Final = 1024
@@ -182,20 +182,25 @@ class Whole:
     Attributes:
         axis: the streamed axis.
         tile: elements of the tile, at least the axis's extent.
+        memory: where a block keeps what it loads of a row: in `registers`, or in `shared` memory, which one unit
+            fetches in bulk, and of which threads compute elements anew wherever they are needed (sm_90a).
 
-    >>> print(Whole("n", 1024))
-    Whole(n, 1024)
+    >>> print(Whole("n", 1024), Whole("n", 32768, memory="shared"))
+    Whole(n, 1024) Whole(n, 32768, memory="shared")
     """
 
     axis: str
     tile: int
+    memory: str = "registers"
 
     def __post_init__(self) -> None:
         _take_name(self)
         _check_range(self, "tile", 1)
+        _check_word(self, "memory", MEMORIES)
 
     def __str__(self) -> str:
-        return f"Whole({self.axis}, {self.tile})"
+        memory = "" if self.memory == "registers" else f', memory="{self.memory}"'
+        return f"Whole({self.axis}, {self.tile}{memory})"
 
 
 @answer_methods(PlanError, "__init__")
@@ -248,7 +253,7 @@ class TensorCores:
 
     def __post_init__(self) -> None:
         _check_range(self, "threads", 1)
-        _check_word(self, "left", LEFT)
+        _check_word(self, "left", MEMORIES)
 
     def __str__(self) -> str:
         return f"TensorCores({self.threads}" + ("" if self.left == "registers" else f', left="{self.left}"') + ")"

@@ -96,7 +96,7 @@ class Plan:
         device: the target's limits.
         binding: the role of every axis.
         block_row, block_streamed, block_column: tile lengths (elements).
-        stages: depth of the load pipeline.
+        stages: depth of the load pipeline; of one tile that holds the whole row: 1 if it lies in shared memory.
         threads: threads of a block.
         segments: parts of the streamed axis.
         warp_specialized: True if loads have warps of their own (sm_90a).
@@ -171,12 +171,16 @@ class Plan:
     @property
     def obstacle(self) -> str:
         """The reason why no kernel of the device has these numbers at any sizes; empty if there is none."""
+        if self.level == "row" and self.stages and not self.device.wgmma:
+            return f"fetches rows in bulk, which {self.device.target} cannot. Keep them in registers"
         if self.device.target == "c":
             return ""
         if self.threads % 32 or not 32 <= self.threads <= MOST_THREADS:
             return f"gives a block {self.threads} threads. Use a multiple of 32 from 32 to {MOST_THREADS}"
         if self.warp_specialized and not self.device.wgmma:
             return f"specialises warps, which {self.device.target} cannot. Use a loop that is not specialised"
+        if self.level == "row" and self.stages and self.block_row > 1:
+            return f"fetches {self.block_row} rows a block in bulk. Use one, or keep them in registers"
         if self.block_inner % 16:
             return f"cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16"
         if self.along_rows and self.level == "row":
@@ -232,7 +236,7 @@ def _body_levels(plan: Plan) -> tuple[Level, ...]:
 def lane_levels(loop: Loop, lanes: Lanes, level: str) -> tuple[Level, ...]:
     """The loop and the lanes of elementwise terms: lanes outside it, inside it, or in one tile in place of the loop."""
     if level == "row":
-        return Whole(loop.axis, loop.tile), lanes
+        return Whole(loop.axis, loop.tile, "shared" if loop.stages else "registers"), lanes
     return (lanes, loop) if level == "thread" else (loop, lanes)
 
 

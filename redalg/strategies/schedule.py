@@ -368,7 +368,7 @@ def numbers_of(schedule: Schedule) -> Plan:
         elif isinstance(level, Loop):
             numbers["block_inner"] = level.tile
         elif isinstance(level, Whole):
-            numbers |= {"block_streamed": level.tile, "level": "row"}
+            numbers |= {"block_streamed": level.tile, "level": "row", "stages": int(level.memory == "shared")}
         elif isinstance(level, Lanes):
             numbers |= {"threads": level.width} | ({} if "block_streamed" in numbers else {"level": "thread"})
             numbers |= {"along_rows": True} if level.axis == row else {}

@@ -86,10 +86,11 @@ def interpreted(program: TileProgram, tensors: Mapping[str, torch.Tensor]) -> Ma
 
 
 def run_on_c(program: TileProgram, plan: Plan, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """The outputs of a compiled program, whose tensors have one dimension, and end where their last row ends."""
+    """The outputs of a compiled program, whose tensors end where their last row ends."""
     verify(program)
-    arguments = {one.key: torch.full(one.shape, torch.nan) if one.role == "output" else tensors[one.key].flatten()
-                 for one in program.parameters}  # fmt: skip
+    given = {one.key: one for one in program.parameters}
+    arguments = {key: torch.full(one.shape, torch.nan) if one.role == "output" else tensors[key].reshape(one.shape)
+                 for key, one in given.items()}  # fmt: skip
     compile_source(emit(program, plan, "", "")).run(*arguments.values())
     return {key: one.numpy() for key, one in arguments.items()}
 

@@ -159,10 +159,10 @@ class _Block:
         self.tiles[bind.name] = np.asarray(self.value(bind.value)).astype(emulation_dtype(bind.dtype))
 
     def _copy(self, copy: Copy) -> None:
+        value = self._read(copy.source) if isinstance(copy.source, Region) else self.tiles[copy.source]
         if isinstance(copy.target, Region):
-            self._write(copy.target, self.tiles[str(copy.source)])
+            self._write(copy.target, value)
         else:
-            value = self._read(copy.source) if isinstance(copy.source, Region) else self.tiles[copy.source]
             self.tiles[copy.target][...] = self._round_to_dtype(copy.target, value)
 
     def _array(self, name: str) -> Any:

@@ -51,6 +51,23 @@ def names_stored_once(kernel: Kernel) -> set[str]:
     return {name for name, count in times.items() if count == 1} - named
 
 
+def names_with_one_store(kernel: Kernel) -> set[str]:
+    """The names that one statement of a kernel stores, or may store, and no other."""
+    times = Counter[str]()
+    for statement in nested_statements(kernel.body):
+        if isinstance(statement, Parallel):
+            times.update(store.target for store in statement.body)
+        elif not isinstance(statement, Loop | Last):
+            times.update(names_stored_by(statement))
+    return {name for name, count in times.items() if count == 1}
+
+
+def tiles_in_bulk(kernel: Kernel) -> frozenset[str]:
+    """The tiles in shared memory to which one unit fetches rows."""
+    copies = (one.target for one in kernel.body if isinstance(one, Copy) and one.in_bulk)
+    return frozenset(str(getattr(target, "name", target)) for target in copies)
+
+
 def free_names(program: TileProgram) -> Names:
     """A source of names that no parameter and no buffer of a program has."""
     buffers = (one.name for kernel in program.kernels for one in kernel.buffers)

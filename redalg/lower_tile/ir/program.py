@@ -120,14 +120,16 @@ class Copy:
     """target := source; outside the parameter reads give 0 and writes are dropped.
 
     `by_threads`: all of the block's threads copy before they go on, even if another unit could fetch it (`ahead`).
+    `in_bulk`: another unit fetches what adjoins in memory, at once, from a multiple of 16 bytes on, and as many.
     """
 
     source: Region | str
     target: Region | str
     by_threads: bool = False
+    in_bulk: bool = False
 
     def __str__(self) -> str:
-        return f"{self.target} <- {self.source}" + " by threads" * self.by_threads
+        return f"{self.target} <- {self.source}" + " by threads" * self.by_threads + " in bulk" * self.in_bulk
 
 
 @final

@@ -17,7 +17,7 @@ from sympy import Expr, Lt, Min, S, floor
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
-from redalg.lower_tile.ir.program import Buffer, index
+from redalg.lower_tile.ir.program import Buffer, Copy, Region, index
 
 I, J = map(index, ("i", "j"))
 """The indices of a loop over a tile: of rows, and of elements."""
@@ -58,6 +58,11 @@ class Vectors:
     def in_tensor(self, place: Expr) -> Expr:
         """The place in a tensor of the element that a statement takes at a place of the row."""
         return self.first + place
+
+    def fetch(self, tensor: str, tile: str) -> Copy:
+        """The copy of the row's vectors in bulk to its tile; their number is the same for all rows."""
+        length = int(self.wide * self.number)
+        return Copy(Region(tensor, ((self.first, length),)), Region(tile, (S.Zero, (S.Zero, length))), in_bulk=True)
 
     def tile(self, name: str) -> str:
         """The tile of this piece of a row in place of one of the row."""

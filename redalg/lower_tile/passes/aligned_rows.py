@@ -87,7 +87,7 @@ def rows_by_vectors(program: TileProgram) -> TileProgram:
     ahead = (node for one in statements if not isinstance(one, Loop) for node in expressions(one))
     if any(rows.steps & node.free_symbols for node in ahead):
         return program  # a step of a loop tells more than its elements
-    buffers = (*kernel.buffers, *(ends.tile_like(one) for one in rows.tiles.values()))
+    buffers = (*kernel.buffers, *(replace(ends.tile_like(one), scope="fragment") for one in rows.tiles.values()))
     flat = tuple(with_one_dimension(one) if one.name in rows.tensors else one for one in program.parameters)
     changed = replace(kernel, buffers=buffers, body=(*bound, *statements))
     return replace(program, parameters=flat, kernels=(changed,))
@@ -106,6 +106,7 @@ class Rows:
         tiles: the buffers that hold a number for every element.
         places: the places of a row that statements take, in J and the variables of loops.
         steps: these variables.
+        in_bulk: True if one unit fetches the vectors: as many of every row.
     """
 
     number: Expr
@@ -115,6 +116,7 @@ class Rows:
     tiles: Mapping[str, Buffer]
     places: frozenset[Expr]
     steps: frozenset[Basic]
+    in_bulk: bool
 
     @property
     def width(self) -> int:
@@ -141,6 +143,8 @@ class Rows:
     def in_piece(self, statement: Statement, piece: Piece) -> Statement:
         """A statement about the elements of a row as one about those of a piece."""
         if isinstance(statement, Copy) and isinstance(statement.source, Region):
+            if statement.in_bulk and isinstance(piece, Vectors):
+                return piece.fetch(statement.source.name, str(statement.target))
             return self.in_piece(self.loop_of_copy(statement.source, str(statement.target)), piece)
         if isinstance(statement, ReduceTile) and statement.source in self.tiles:
             return replace(statement, source=piece.tile(statement.source))
@@ -215,14 +219,15 @@ def rows_of(kernel: Kernel, parameters: Mapping[str, Parameter]) -> Rows | None:
     if length < LEAST_ROW:
         return None
     narrowest = min(DTYPES[parameters[one].dtype].bytes for one in tensors)
-    vector = vector_of_rows(length, narrowest, alone=along == tensors)
+    in_bulk = any(isinstance(one, Copy) and one.in_bulk for one in statements)
+    vector = LOAD_BYTES // narrowest if in_bulk else vector_of_rows(length, narrowest, alone=along == tensors)
     largest = max(prod(parameters[one].shape) for one in tensors)
     if vector is None or largest > MOST_ELEMENTS or width % vector or length % width == 0:
         return None
     if not all(takes_whole_rows(one, length, width) for one in statements if isinstance(one, Loop)):
         return None
     places = frozenset(place[-1] for name, place in accesses if name in tensors)
-    return Rows(number, length, vector, tensors, tiles, places, steps)
+    return Rows(number, length, vector, tensors, tiles, places, steps, in_bulk)
 
 
 def width_of_tiles(kernel: Kernel, statements: Sequence[Statement]) -> int | None:
@@ -234,7 +239,8 @@ def width_of_tiles(kernel: Kernel, statements: Sequence[Statement]) -> int | Non
     [(rows, width)] = extents
     like = [one for one in kernel.buffers if one.shape[-1] == width]
     alone = rows == 1 and width > 1 and all(one.shape[-1] in (1, width) for one in kernel.buffers)
-    return width if alone and all(one.scope == "fragment" for one in like) else None
+    in_bulk = {one.target for one in statements if isinstance(one, Copy) and one.in_bulk}
+    return width if alone and all(one.scope == "fragment" or one.name in in_bulk for one in like) else None
 
 
 def is_of_rows(statement: Statement) -> bool:
@@ -294,14 +300,16 @@ def pieces_of(rows: Rows, names: Names) -> tuple[tuple[Bind, ...], Vectors, Ends
     first = Bind(names.fresh("first"), floor((row + wide - 1) / wide) * wide, "int32")
     begin = Bind(names.fresh("begin"), Load(first.name) - row, "int32")
     number = Bind(names.fresh("vectors"), floor((rows.length - Load(begin.name)) / wide), "int32")
-    body = Vectors(rows.width, wide, *(Load(one.name) for one in (first, begin, number)))
-    behind = Integer(rows.length - 2 * wide)
+    count = Integer((rows.length + 1) // wide - 1) if rows.in_bulk else Load(number.name)
+    body = Vectors(rows.width, wide, Load(first.name), Load(begin.name), count)
+    width = (4 if rows.in_bulk else 2) * wide
+    behind = Integer(rows.length - width)
     ahead = And(Lt(J, wide), Lt(J, body.begin))
     last = And(Ge(J, wide), Ge(J + behind, body.begin + wide * body.number))
     tiles = {name: names.fresh(f"{name}_ends") for name in rows.tiles}
     place = J + Where(Lt(J, wide), S.Zero, behind)
-    ends = Ends(row, place, Or(ahead, last), rows.length - wide * body.number, 2 * wide, tiles, rows.steps)
-    return (first, begin, number), body, ends
+    ends = Ends(row, place, Or(ahead, last), rows.length - wide * body.number, width, tiles, rows.steps)
+    return (first, begin) if rows.in_bulk else (first, begin, number), body, ends
 
 
 def vectors_loaded(loop: Parallel, tiles: Collection[str]) -> tuple[str, int] | None:

@@ -27,8 +27,8 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
 from redalg.expression.dtypes import DTYPES, is_float
-from redalg.lower_tile.ir.mentions import names_in, names_stored_by
-from redalg.lower_tile.ir.program import Kernel, Last, Loop, Parallel, Statement, Store, nested_statements
+from redalg.lower_tile.ir.mentions import names_in, names_stored_by, names_with_one_store, tiles_in_bulk
+from redalg.lower_tile.ir.program import Kernel, Parallel, Statement, Store, nested_statements
 from redalg.lower_tile.ir.scalars import Load, ScaledExp
 from redalg.strategies.plan import Plan
 
@@ -40,7 +40,7 @@ MAXIMUM_AND_SUM = 2
 
 def keep_terms(kernel: Kernel, plan: Plan) -> Kernel:
     """The kernel whose outputs read the exponentials of its only tile."""
-    if plan.level != "row":
+    if plan.level != "row" or tiles_in_bulk(kernel):
         return kernel
     kept, body = Terms(kernel, plan), list[Statement]()
     for statement in kernel.body:
@@ -138,17 +138,6 @@ class Terms:
     def _has_room(self, extents: Iterable[int]) -> bool:
         """Tell if threads have registers for a tile."""
         return self.most is None or prod(extents) <= self.most
-
-
-def names_with_one_store(kernel: Kernel) -> set[str]:
-    """The names that one statement of a kernel stores, or may store, and no other."""
-    times = Counter[str]()
-    for statement in nested_statements(kernel.body):
-        if isinstance(statement, Parallel):
-            times.update(store.target for store in statement.body)
-        elif not isinstance(statement, Loop | Last):
-            times.update(names_stored_by(statement))
-    return {name for name, count in times.items() if count == 1}
 
 
 def where_inside(expr: Expr, conditions: frozenset[Boolean]) -> Expr:

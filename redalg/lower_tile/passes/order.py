@@ -15,6 +15,7 @@ from redalg.lower_tile.passes.adjoining_rows import load_adjoining_rows
 from redalg.lower_tile.passes.aligned_rows import align_rows
 from redalg.lower_tile.passes.before_sums import tiles_before_sums
 from redalg.lower_tile.passes.binary_exponents import with_powers_of_two
+from redalg.lower_tile.passes.bulk_rows import fetch_rows_in_bulk
 from redalg.lower_tile.passes.choices import choose_after
 from redalg.lower_tile.passes.constant_terms import add_constants_once
 from redalg.lower_tile.passes.divisors import divide_by_known
@@ -39,6 +40,7 @@ from redalg.lower_tile.passes.turns import longest_first
 from redalg.lower_tile.passes.twins import share_twins
 from redalg.lower_tile.passes.whole_row_sums import reduce_in_turns
 from redalg.lower_tile.passes.whole_tiles import mask_where_needed
+from redalg.lower_tile.passes.whole_turns import split_turns
 from redalg.lower_tile.workarounds.bands import bands_by_difference
 from redalg.lower_tile.workarounds.layouts import lay_as_product
 from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
@@ -101,6 +103,9 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(tiles_before_sums)),
     Pass("loads first", "x = load; v = Σ_j x[j]; y = load", "x = load; y = load; v = Σ_j x[j]",
          "where whole rows of both stay in registers", _of_kernels(loads_first)),
+    Pass("bulk rows", "x = load; u[j] = f(x[j]); v = Σ_j u[j]; out[j] = g(u[j], v)",
+         "fetch x in bulk; u[j] = f(x[j]); v = Σ_j u[j]; out[j] = g(f(x[j]), v)",
+         "where a thread would hold many elements of a row", fetch_rows_in_bulk),
     Pass("aligned rows", "x[b, j]", "x[first + j], and x[b·L + at(j)] at the row's ends",
          "where a block takes a row of L elements that begins within a 16-byte load", align_rows),
     Pass("adjoining rows", "x[r + i, j]", "x_rows[i·L + j] of x_rows[k] = x[r·L + k]",
@@ -114,6 +119,8 @@ PASSES: tuple[Pass, ...] = (
          "where a thread holds many elements of a row from end to end", reduce_in_turns),
     Pass("terms in turns", "t[j] = g; for turn: f += t[…]", "for turn: f += g", "where nothing else reads t",
          _of_kernels(terms_in_turns)),
+    Pass("whole turns", "for turn: f += where(at(turn) < n, g, 0)", "for turn < F: f += g; f += where(at(F) < n, g, 0)",
+         "where rows lie in shared memory", _of_kernels(split_turns)),
     Pass("twins", "a[j] = f; b[j] = f", "a[j] = f, read for b too", "where all threads read them, or each its own",
          _of_kernels(share_twins)),
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",

@@ -73,12 +73,14 @@ class Lanes:
         elements: those of one load.
         tiles: the tiles in registers that lie so.
         by_warps: True if warps leave their sums of a row in shared memory.
+        is_shared: True if the rows lie in shared memory: a thread keeps no element of a tile that is computed of them.
     """
 
     threads: int
     elements: int
     tiles: frozenset[str]
     by_warps: bool
+    is_shared: bool = False
 
     @property
     def width(self) -> int:
@@ -186,7 +188,8 @@ def _among_warps(
     turns = _turns(reduction, buffers[0], tile, read, indices)
     within = ReduceTile(reduction.kind, fold, part, dim=len(row) + 1, clear=True)
     store = Copy(part, Region(shared, (S(place), *((S.Zero, length) for length in (*rows, warps)))))
-    total = _combine(reduction.kind, *(Load(shared, S(place), *row, S(warp)) for warp in range(warps)))
+    before_all = () if reduction.clear else (Load(reduction.target, I),)
+    total = _combine(reduction.kind, *before_all, *(Load(shared, S(place), *row, S(warp)) for warp in range(warps)))
     last = Parallel(((I, tile.shape[0]),), (Store(reduction.target, (I,), total),))
     return buffers, [*turns, within], store, last
 
@@ -213,7 +216,9 @@ def _combine(kind: str, *terms: Expr) -> Expr:
 def _has_long_chain(reduction: ReduceTile, tiles: dict[str, Buffer], lanes: Lanes) -> bool:
     """Tell if a thread would reduce many elements of whole rows one after another, in at least two whole turns."""
     tile = tiles[reduction.source]
-    if reduction.source not in lanes.tiles or not reduction.clear or reduction.dim != 1 or not is_float(tile.dtype):
+    if reduction.source not in lanes.tiles or reduction.dim != 1 or not is_float(tile.dtype):
+        return False
+    if not reduction.clear and not (lanes.is_shared and lanes.by_warps):
         return False
     rows, length = tile.shape
     turns, rest = divmod(length, lanes.width)
@@ -232,7 +237,8 @@ def lanes_of(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> La
         return None
     like = tiles_like({one.name for one in tiles}, kernel.body)
     alone = shape[0] == 1 or sum(isinstance(one, ReduceTile) for one in kernel.body) == 1
-    return Lanes(plan.threads, wide, like, by_warps=alone and plan.threads > WARP)
+    is_shared = any(one.scope == "shared" for one in tiles)
+    return Lanes(plan.threads, wide, like, by_warps=alone and plan.threads > WARP, is_shared=is_shared)
 
 
 def lanes_of_loop(loop: Loop, kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> Lanes | None:
@@ -274,10 +280,15 @@ def read_along(
 
 
 def _loads(kernel: Kernel, parameters: dict[str, Parameter]) -> Iterator[tuple[Buffer, int]]:
-    """The tiles in registers that a kernel loads from parameters, and the elements of a load; 0: not known."""
+    """The tiles that a kernel loads from parameters, and the elements of a load; 0: not known. They are in registers,
+    or fetched in bulk to shared memory, from where threads load them alike."""
     tiles = {one.name: one for one in kernel.buffers if one.scope == "fragment"}
+    shared = {one.name: one for one in kernel.buffers if one.scope == "shared"}
     for statement in kernel.body:
-        if isinstance(statement, Copy) and isinstance(statement.source, Region) and statement.target in tiles:
+        if isinstance(statement, Copy) and statement.in_bulk and isinstance(statement.target, Region):
+            tile = shared[statement.target.name]
+            yield tile, LOAD_BYTES // DTYPES[tile.dtype].bytes
+        elif isinstance(statement, Copy) and isinstance(statement.source, Region) and statement.target in tiles:
             source = parameters[statement.source.name]
             wide, length = LOAD_BYTES // DTYPES[source.dtype].bytes, source.shape[-1]
             yield tiles[str(statement.target)], wide if isinstance(length, int) and length % wide == 0 else 0

@@ -218,7 +218,7 @@ class Emitter:
             in_register = f'T.alloc_var("{statement.dtype}", init={value})'
             return [f"{statement.name} = {in_register if statement.in_register else value}"]
         if isinstance(statement, Copy):
-            unit = ", disable_tma=True" * statement.by_threads
+            unit = ", disable_tma=True" * statement.by_threads + ', prefer_instruction="tma"' * statement.in_bulk
             return [f"T.copy({self.side(statement.source)}, {self.side(statement.target)}{unit})"]
         if isinstance(statement, Keep):
             return self.keep(statement.source)

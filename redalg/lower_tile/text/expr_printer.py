@@ -79,6 +79,7 @@ ROUNDED_ONCE: dict[type, str] = {Fma: "multiply_add", Rounded: "rounded_product"
 """The functions of the header that no compiler joins with what stands beside them, or takes apart."""
 INT32 = 1 << 31
 """What int32 stays below. Integers so near the least of 64 bits are printed as their distance from it."""
+FEW = 8  # arguments of calls that stand one in another; of more, halves stand side by side
 SHORT = (2, 4)
 """Numbers that are not divided by: their reciprocals are short."""
 
@@ -436,7 +437,8 @@ def _join_terms(terms: list[str]) -> str:
 
 
 def _nest_calls(name: str, args: list[str]) -> str:
-    return args[0] if len(args) == 1 else f"{name}({args[0]}, {_nest_calls(name, args[1:])})"
+    first = 1 if len(args) <= FEW else len(args) // 2
+    return f"{name}({_nest_calls(name, args[:first])}, {_nest_calls(name, args[first:])})" if args[1:] else args[0]
 
 
 def _length(node: Basic) -> tuple[int, str]:

@@ -45,8 +45,10 @@ def long_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bindin
     return row_schedule(device, binding, (1, tile), lanes).having(Parts(axis, parts, rows=1), Loop(axis, tile))
 
 
-def is_written_again(form: FusedForm, problem: Problem, binding: Binding) -> bool:
+def is_written_again(
+    form: FusedForm, problem: Problem, binding: Binding, *, longer_than: int = LONGEST_ROW
+) -> bool:  # fmt: skip
     """Tell if outputs need rows again that are longer than few threads hold, of one length, and lie along memory."""
     plain = not form.places and not form.structures and not lies_in_columns(form, problem, binding)
-    fixed = binding.streamed.name not in problem.varying and problem.sizes[binding.streamed.name] > LONGEST_ROW
+    fixed = binding.streamed.name not in problem.varying and problem.sizes[binding.streamed.name] > longer_than
     return plain and fixed and any(one.carries for one in form.outputs)

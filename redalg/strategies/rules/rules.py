@@ -13,14 +13,15 @@ later, and replace no rule silently.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from redalg.incremental.form import FusedForm
-from redalg.strategies.binding import bind_axes
+from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules.adjoining_rows import adjoining_rows_rule
+from redalg.strategies.rules.bulk_rows import bulk_rows_rule
 from redalg.strategies.rules.contractions import contraction_rule
 from redalg.strategies.rules.elementwise import elementwise_rule
 from redalg.strategies.rules.long_rows import long_rows_rule
@@ -31,13 +32,20 @@ from redalg.strategies.rules.rows import rows_rule
 from redalg.strategies.rules.wide_rows import wide_rows_rule
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
-RULES_OF_ROWS = (long_rows_rule, wide_rows_rule, adjoining_rows_rule)
+RuleOfRows = Callable[[FusedForm, Problem, DeviceSpec, Binding], Schedule | None]
+RULES_OF_ROWS: tuple[RuleOfRows, ...] = (long_rows_rule, bulk_rows_rule, wide_rows_rule, adjoining_rows_rule)
 """The rules of rows that are written again, or begin anywhere, ahead of that of all other rows."""
 CUTS = (128, 64, 32, 16)
 """Tiles of inner axes that no tile holds whole."""
 
 
-def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Schedule:
+RULES_IN_REGISTERS = tuple(one for one in RULES_OF_ROWS if one is not bulk_rows_rule)
+"""Those of which every kernel has a program: one that needs elements at other places has none in shared memory."""
+
+
+def choose_schedule(
+    form: FusedForm, problem: Problem, device: DeviceSpec, rules_of_rows: Sequence[RuleOfRows] = RULES_OF_ROWS
+) -> Schedule:
     """Choose the schedule of a form for a device; it serves the run-time sizes up to the next power of two."""
     bounds = {name: power_of_two(problem.sizes[name]) for name in problem.varying}
     problem = replace(problem, sizes={**problem.sizes, **bounds})
@@ -50,7 +58,7 @@ def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sc
     rule = pairs_rule if pairwise is not None else contraction_rule if multiplies else rows_rule
     schedule = None
     if rule is rows_rule:
-        own = (rule_of_rows(form, problem, device, binding) for rule_of_rows in RULES_OF_ROWS)
+        own = (rule_of_rows(form, problem, device, binding) for rule_of_rows in rules_of_rows)
         schedule = next((one for one in own if one is not None), None)
     if schedule is None:
         schedule = with_parts(rule(form, problem, device, pairwise or binding), form, problem)

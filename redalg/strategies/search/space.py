@@ -25,7 +25,7 @@ from redalg.incremental.stages import Stages
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.levels import (
-    LEFT,
+    MEMORIES,
     MERGES,
     RESIDENT,
     Lanes,
@@ -40,6 +40,7 @@ from redalg.strategies.levels import (
 from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predict_traffic
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
+from redalg.strategies.rules.bulk_rows import THREADS_IN_BULK, blocks_beside, row_bytes
 from redalg.strategies.rules.by_rules import schedules_by_rules
 from redalg.strategies.rules.elementwise import elementwise_schedules
 from redalg.strategies.rules.loop_tiles import THREE, THREE_WARPGROUPS, fills_three
@@ -197,6 +198,8 @@ class Space:
             if plan.is_serial:
                 same = (*tile[1:], plan.threads) == TILE_OF_THREADS and plan.stages == STAGES_OF_THREADS
                 return self.by_threads and same
+            if plan.level == "row" and plan.stages:
+                return plan.block_row == 1 and (plan.threads, plan.block_streamed) in self.rows_in_bulk()
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
         lengths = tile_lengths_of(plan)
         pipeline: tuple[object, ...] = plan.stages, plan.warp_specialized, schedule.levels[-1]
@@ -284,7 +287,7 @@ class Space:
         plain = not self.stages.multiplies_apart and not folds_pairs(self.form, self.binding)
         may_load = plain and self.device.wgmma and has_aligned_rows(self.form, self.problem)
         special = (False, True) if cores and may_load else (False,)
-        lefts = LEFT if cores and self.binding.contracted else LEFT[:1]
+        lefts = MEMORIES if cores and self.binding.contracted else MEMORIES[:1]
         for stages, threads, loads, operands in product((0, 1, 2, 3, 4), (128, 256, THREE), special, lefts):
             alone = operands == "registers" or threads == 256
             if threads == THREE and not loads:
@@ -343,6 +346,21 @@ class Space:
             for level, row, along in self.levels(threads, length, wide):
                 loops = lane_levels(Loop(streamed, along), Lanes(streamed, threads), level)
                 yield grid_levels(self.binding, row, 1), loops
+        for threads, along in self.rows_in_bulk():
+            yield (
+                grid_levels(self.binding, 1, 1),
+                lane_levels(Loop(streamed, along, 1), Lanes(streamed, threads), "row"),
+            )
+
+    def rows_in_bulk(self) -> Iterator[tuple[int, int]]:
+        """Yield (threads, streamed elements) of rows in shared memory that are written again."""
+        if not self.device.wgmma or not self.outline.carried or self.form.structures or self.form.places:
+            return
+        length, row = self.extent(self.binding.streamed), row_bytes(self.form, self.problem, self.binding)
+        for threads in THREADS_IN_BULK:
+            along = round_up(length, threads * vector(self.problem))
+            if row and blocks_beside(along * row, threads, self.device):
+                yield threads, along
 
     def levels(self, threads: int, length: int, wide: int) -> Iterator[tuple[str, int, int]]:
         """Yield (level, rows, streamed elements) for a number of threads."""
