@@ -115,6 +115,8 @@ def test_every_pass_is_found_somewhere() -> None:
         "divisors",
         "operands first",
         "kept rows",
+        "bulk rows",
+        "whole turns",
         "twins",
         "constant terms",
         "grouped",

@@ -257,11 +257,9 @@ def test_long_rows_that_are_read_again_are_taken_in_long_tiles(length: int, dtyp
 @pytest.mark.parametrize(("name", "length", "dtype", "tile", "lanes"), [
     ("softmax", 16384, "bfloat16", 16384, 256), ("log_softmax", 16384, "bfloat16", 16384, 512),
     ("log_softmax", 12000, "bfloat16", 12288, 256), ("softmax", 20000, "bfloat16", 20480, 256),
-    ("softmax", 32000, "float16", 32768, 512), ("layer_norm", 40000, "bfloat16", 40960, 512),
     ("rms_norm", 40000, "bfloat16", 40960, 1024), ("softmax", 20000, "float32", 20480, 256),
     ("log_softmax", 20000, "float32", 20480, 1024), ("layer_norm", 32000, "float32", 32768, 512),
-    ("softmax", 50257, "float32", 53248, 1024), ("softmax", 50257, "bfloat16", 57344, 1024),
-    ("softmax", 20001, "bfloat16", 20480, 256), ("layer_norm", 20001, "bfloat16", 20480, 512),
+    ("softmax", 50257, "float32", 53248, 1024), ("softmax", 20001, "bfloat16", 20480, 256),
 ])  # fmt: skip
 def test_a_block_holds_a_long_row_that_is_written_again(
     name: str, length: int, dtype: str, tile: int, lanes: int

@@ -7,7 +7,7 @@
     kernel    := grid (variable, extent)*, blocks, buffer*, statement*
     buffer    := name, scope (shared | fragment | element), shape, dtype; a name in a loop is an `element`'s number
     statement := Bind(name, value, dtype)                      a number of the block's own, read once
-               | Copy(source, target)                          one of them a Region of a parameter
+               | Copy(source, target)                          a Region of a parameter, or of a tile, or a tile
                | Keep(source)                                  ask the L2 cache for a Region, and to drop it last
                | Fill(buffer, value)
                | Contract(a, b, c, transposed, clear, guard)   c (+)= a · b or a · bᵀ, where guard holds
@@ -117,10 +117,8 @@ class Bind:
 @final
 @dataclass(frozen=True)
 class Copy:
-    """target := source; outside the parameter reads give 0 and writes are dropped.
-
-    `by_threads`: all of the block's threads copy before they go on, even if another unit could fetch it (`ahead`).
-    `in_bulk`: another unit fetches what adjoins in memory, at once, from a multiple of 16 bytes on, and as many.
+    """target := source; outside the parameter reads give 0 and writes are dropped. `by_threads`: all threads copy
+    before they go on, even if another unit could (`ahead`). `in_bulk`: another unit fetches what adjoins in memory.
     """
 
     source: Region | str

@@ -75,6 +75,9 @@ def without_masks(store: Store, masks: Collection[Where]) -> Store:
 
 def at_turn(each: Parallel, turn: Mapping[Basic, Basic]) -> Parallel:
     """The loop of one turn."""
-    stores = (replace(one, indices=tuple(place.xreplace(turn) for place in one.indices), expr=one.expr.xreplace(turn))
-              for one in each.body)  # fmt: skip
-    return replace(each, body=tuple(stores))
+
+    def here(store: Store) -> Store:
+        indices = tuple(place.xreplace(turn) for place in store.indices)
+        return replace(store, indices=indices, expr=store.expr.xreplace(turn))
+
+    return replace(each, body=tuple(map(here, each.body)))

@@ -50,7 +50,7 @@ def bulk_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bindin
     """The schedule of rows that lie in shared memory; None where they are faster in registers, or do not fit."""
     if not device.wgmma or problem.compute == "float64" or not is_written_again(form, problem, binding, longer_than=0):
         return None
-    elements = rows_of(form, binding)
+    elements = rows_along_memory(form, binding)
     sizes = {DTYPES[problem.dtypes[one.name]].bytes for one in elements}
     outputs = sum(one.carries for one in form.outputs)
     if len(sizes) != 1 or outputs != 1 or binding.packing is not None or not sums_rows_alone(form, binding):
@@ -60,50 +60,50 @@ def bulk_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bindin
     (size,), length = sizes, problem.sizes[binding.streamed.name]
     if reads_weights_apart(form, problem, binding):
         gains, threads = length % 2 == 1 and length >= LEAST_APART.get(size, length + 1), lanes_apart(length)
-    elif row_bytes(form, problem, binding) > size:
-        gains, threads = length * row_bytes(form, problem, binding) >= LEAST_OF_SEVERAL and size > 1, FEW_LANES
+    elif bytes_of_rows(form, problem, binding) > size:
+        gains, threads = length * bytes_of_rows(form, problem, binding) >= LEAST_OF_SEVERAL and size > 1, FEW_LANES
     else:
-        gains = size == 2 and is_in_reach(form, length)
-        threads = lanes_of_row(form, length * size, device)
+        gains = size == 2 and gains_in_bulk(form, length)
+        threads = lanes_in_bulk(form, length * size, device)
     tile = round_up(length, threads * vector(problem))
-    if not gains or blocks_beside(tile * row_bytes(form, problem, binding), threads, device) < LEAST_BESIDE:
+    if not gains or blocks_at_once(tile * bytes_of_rows(form, problem, binding), threads, device) < LEAST_BESIDE:
         return None
     return row_schedule(device, binding, (1, tile), threads, "row", stages=1)
 
 
-def blocks_beside(row: int, threads: int, device: DeviceSpec) -> int:
+def blocks_at_once(row: int, threads: int, device: DeviceSpec) -> int:
     """The blocks of so many threads that a multiprocessor has side by side, by the bytes of the row of each."""
     return min(device.smem_bytes // (row + RESERVED), MOST_LANES // threads)
 
 
-def rows_of(form: FusedForm, binding: Binding) -> list[Element]:
+def rows_along_memory(form: FusedForm, binding: Binding) -> list[Element]:
     """The elements of a form that lie along memory, other ones for every row."""
     return [one for one in row_elements(form, binding) if one.indices[-1] == binding.streamed]
 
 
-def row_bytes(form: FusedForm, problem: Problem, binding: Binding) -> int:
+def bytes_of_rows(form: FusedForm, problem: Problem, binding: Binding) -> int:
     """The bytes that all rows of a block have for each streamed element."""
-    names = {one.name for one in rows_of(form, binding)}
+    names = {one.name for one in rows_along_memory(form, binding)}
     return sum(DTYPES[problem.dtypes[one]].bytes for one in names)
 
 
 def sums_rows_alone(form: FusedForm, binding: Binding) -> bool:
     """Tell if the sums of a form read nothing along rows but the rows."""
-    rows = rows_of(form, binding)
+    rows = rows_along_memory(form, binding)
     read = (one for reduction in form.cascade.reductions for one in elements_of(reduction.term))
     return all(one in rows for one in read if binding.streamed in free_axes(one))
 
 
-def is_in_reach(form: FusedForm, length: int) -> bool:
+def gains_in_bulk(form: FusedForm, length: int) -> bool:
     """Tell if rows of 16-bit elements of one tensor are faster in shared memory."""
     weighed = any(one.weight for one in form.accumulators)
     return length > LONGEST_IN_REGISTERS and (weighed or bool(form.pivots) or length <= LONGEST_OF_SUMS)
 
 
-def lanes_of_row(form: FusedForm, row: int, device: DeviceSpec) -> int:
+def lanes_in_bulk(form: FusedForm, row: int, device: DeviceSpec) -> int:
     """The threads of a row of so many bytes: few while as many blocks lie side by side as its sums wait for."""
     weighed = any(one.weight for one in form.accumulators)
-    beside = blocks_beside(row, FEW_LANES, device)
+    beside = blocks_at_once(row, FEW_LANES, device)
     return FEW_LANES if beside > LEAST_BESIDE + (not weighed) else MANY_LANES
 
 

@@ -40,7 +40,7 @@ from redalg.strategies.levels import (
 from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predict_traffic
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
-from redalg.strategies.rules.bulk_rows import THREADS_IN_BULK, blocks_beside, row_bytes
+from redalg.strategies.rules.bulk_rows import THREADS_IN_BULK, blocks_at_once, bytes_of_rows
 from redalg.strategies.rules.by_rules import schedules_by_rules
 from redalg.strategies.rules.elementwise import elementwise_schedules
 from redalg.strategies.rules.loop_tiles import THREE, THREE_WARPGROUPS, fills_three
@@ -356,10 +356,10 @@ class Space:
         """Yield (threads, streamed elements) of rows in shared memory that are written again."""
         if not self.device.wgmma or not self.outline.carried or self.form.structures or self.form.places:
             return
-        length, row = self.extent(self.binding.streamed), row_bytes(self.form, self.problem, self.binding)
+        length, row = self.extent(self.binding.streamed), bytes_of_rows(self.form, self.problem, self.binding)
         for threads in THREADS_IN_BULK:
             along = round_up(length, threads * vector(self.problem))
-            if row and blocks_beside(along * row, threads, self.device):
+            if row and blocks_at_once(along * row, threads, self.device):
                 yield threads, along
 
     def levels(self, threads: int, length: int, wide: int) -> Iterator[tuple[str, int, int]]:
