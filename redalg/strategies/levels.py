@@ -31,6 +31,9 @@ from redalg.expression.arguments import answer_methods
 MERGED_ROWS: Final = 16
 """Most rows that one block of the merging kernel takes."""
 MERGES: Final = ("kernel", "launch")
+CLUSTER: Final = "cluster"
+BLOCKS_OF_CLUSTER: Final = (2, 4, 8)
+"""Blocks that every chip with clusters lets run together (CUDA; more than 8 are not portable)."""
 MEMORIES: Final = ("registers", "shared")
 RESIDENT: Final = 32
 """Most blocks that live on a multiprocessor together, of any chip that redalg knows."""
@@ -117,8 +120,9 @@ class Parts:
     Attributes:
         axis: the streamed axis, or a producer's own.
         count: number of parts, 2 or more.
-        merge: where states of the streamed axis are merged: in a `kernel` of its own, or in the same `launch`, by the
-            block of a tile that is done last.
+        merge: where states of the streamed axis are merged: in a `kernel` of its own; in the same `launch`, by the
+            block of a tile that is done last; or in a `cluster` of 2, 4 or 8 blocks, of which each has a part of a row
+            in shared memory and stores its sums in that of the others (sm_90a; around a Whole tile, the part's).
         rows: most rows that a block merges at a time.
 
     >>> print(Parts("k", 16), Parts("k", 16, merge="launch"), sep=", ")
@@ -134,7 +138,9 @@ class Parts:
         _take_name(self)
         _check_range(self, "count", 2)
         _check_range(self, "rows", 1)
-        _check_word(self, "merge", MERGES)
+        _check_word(self, "merge", (*MERGES, CLUSTER))
+        if self.merge == CLUSTER and self.count not in BLOCKS_OF_CLUSTER:
+            raise PlanError(f"Parts(count={self.count}) should be 2, 4 or 8 blocks of a cluster.")
 
     def __str__(self) -> str:
         merge = "" if self.merge == "kernel" else f', merge="{self.merge}"'
@@ -308,7 +314,8 @@ def check_levels(levels: tuple[Level, ...]) -> None:
         if type(level) not in kinds:
             names = ", ".join(kind.__name__ for kind in kinds) or "nothing"
             raise PlanError(f"schedule `{' '.join(map(str, levels))}`: {level} has no place {around}. There: {names}.")
-        kinds, around = INSIDE[type(level)], f"directly inside {level}"
+        in_cluster = isinstance(level, Parts) and level.merge == CLUSTER
+        kinds, around = (Whole,) if in_cluster else INSIDE[type(level)], f"directly inside {level}"
     if not levels or not isinstance(levels[-1], INNERMOST):
         names = ", ".join(kind.__name__ for kind in kinds)
         raise PlanError(f"schedule `{' '.join(map(str, levels))}` has nothing {around}. Add one of {names}.")
@@ -332,7 +339,7 @@ def _conflict(levels: tuple[Level, ...]) -> str:
         return f"names axis {again[0]} twice. Give it a Grid if it is free, a Loop if it is reduced"
     for level, inside in parts:
         loop = levels[-1] if isinstance(inside, Lanes) else inside
-        if not isinstance(loop, Loop) or loop.axis != level.axis:
+        if not isinstance(loop, Loop | Whole) or loop.axis != level.axis:
             return f"cuts axis {level.axis} into parts, and {inside} inside them takes another axis"
     if (
         loops
@@ -341,7 +348,7 @@ def _conflict(levels: tuple[Level, ...]) -> str:
     ):
         return "cuts the streamed axis and a producer's own axis. Cut one of them"
     if isinstance(levels[0], Persistent) and any(
-        level.merge == "launch" or level.axis != loops[0] for level, _ in parts
+        level.merge != "kernel" or level.axis != loops[0] for level, _ in parts
     ):
         return "has blocks that stay, and others that wait for all parts. Leave Persistent out"
     return ""
@@ -371,7 +378,8 @@ def _check_range(level: Level, name: str, least: int, most: int | None = None) -
 
 def _check_word(level: Level, name: str, words: tuple[str, ...]) -> None:
     if getattr(level, name) not in words:
-        choices = " or ".join(map(repr, words))
+        *first, last = map(repr, words)
+        choices = f"{', '.join(first)} or {last}"
         raise PlanError(f"{type(level).__name__}({name}={getattr(level, name)!r}) should be {choices}.")
 
 

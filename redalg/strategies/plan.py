@@ -7,7 +7,7 @@ it; a schedule is what users write, lists show and files keep.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from redalg.errors import InputError, PlanError
@@ -15,6 +15,7 @@ from redalg.expression import Axis, Element
 from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import (
+    CLUSTER,
     MERGED_ROWS,
     MOST_THREADS,
     Grid,
@@ -109,7 +110,7 @@ class Plan:
         level: the place where tiles become one state (RedFuser, section 5.3): `thread` (lanes outside the loop),
             `block` (lanes inside it), or `row` (one tile holds the whole row).
         block_merged: most rows that a block merges at a time, of parts of the streamed axis.
-        merge: the place where parts are merged: a `kernel` of its own, or the same `launch`.
+        merge: the place where parts are merged: a `kernel` of its own, the same `launch`, or a `cluster` of blocks.
         persistent: blocks of a multiprocessor that stay and take one tile after another; 0: a block for every tile.
         along_rows: True if neighbouring threads have neighbouring rows, and not neighbouring streamed elements. Lanes
             inside the loop then take the elements of a tile in turn (`is_serial`).
@@ -156,6 +157,12 @@ class Plan:
         length = self.binding.all_sizes(problem.sizes)[axis]
         return axis not in problem.varying and self.segments * self.block_streamed >= length
 
+    def of_whole_rows(self) -> Plan:
+        """The plan of one block in place of a cluster, whose tile holds a whole row."""
+        if self.merge != CLUSTER:
+            return self
+        return replace(self, segments=1, merge="kernel", block_streamed=self.segments * self.block_streamed)
+
     @property
     def loads_within(self) -> bool:
         """True if warps load for a loop over the producers' axes."""
@@ -179,8 +186,12 @@ class Plan:
             return f"gives a block {self.threads} threads. Use a multiple of 32 from 32 to {MOST_THREADS}"
         if self.warp_specialized and not self.device.wgmma:
             return f"specialises warps, which {self.device.target} cannot. Use a loop that is not specialised"
+        if self.merge == CLUSTER and not (self.level == "row" and self.stages):
+            return 'merges parts in a cluster whose rows are in registers. Use Whole(…, memory="shared")'
         if self.level == "row" and self.stages and self.block_row > 1:
             return f"fetches {self.block_row} rows a block in bulk. Use one, or keep them in registers"
+        if self.level == "row" and self.stages and self.persistent:
+            return "fetches rows in bulk in blocks that stay. Leave Persistent out"
         if self.block_inner % 16:
             return f"cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16"
         if self.along_rows and self.level == "row":

@@ -58,7 +58,7 @@ def bulk_copies(program: TileProgram) -> list[Copy]:
     st.sampled_from(["float32", "bfloat16", "float16"]),
     st.integers(0, 99),
 )
-@settings(max_examples=draws(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_rows_mean_the_definition(
     name: str, rows: tuple[int, int], elements: int, threads: int, dtype: str, seed: int
 ) -> None:
@@ -164,7 +164,7 @@ def test_one_instruction_fetches_a_row(name: str, elements: int) -> None:
 
 @pytest.mark.parametrize(("operation", "sizes", "dtype", "tile", "lanes"), [
     ("softmax", (4096, 32000), "bfloat16", 32768, 256), ("softmax", (2048, 50257), "float16", 53248, 512),
-    ("softmax", (2048, 56000), "bfloat16", 57344, 512), ("layer_norm", (4096, 32000), "bfloat16", 32768, 512),
+    ("log_softmax", (2048, 40000), "bfloat16", 40960, 512), ("layer_norm", (4096, 32000), "bfloat16", 32768, 512),
     ("layer_norm", (4096, 24576), "bfloat16", 24576, 256), ("layer_norm", (8192, 8191), "bfloat16", 8192, 256),
     ("rms_norm", (16384, 4095), "bfloat16", 4096, 128), ("rms_norm", (2048, 20001), "float32", 20480, 512),
 ])  # fmt: skip
@@ -177,7 +177,8 @@ def test_rules_fetch_long_rows(operation: str, sizes: tuple[int, int], dtype: st
 
 @pytest.mark.parametrize(("operation", "sizes", "dtype", "device"), [
     ("softmax", (4096, 20000), "bfloat16", "H200"), ("softmax", (256, 32000), "bfloat16", "H200"),
-    ("softmax", (2048, 20000), "float32", "H200"), ("rms_norm", (2048, 50264), "bfloat16", "H200"),
+    ("softmax", (2048, 20000), "float32", "H200"), ("softmax", (2048, 56000), "bfloat16", "H200"),
+    ("rms_norm", (2048, 50264), "bfloat16", "H200"),
     ("layer_norm", (32768, 2047), "bfloat16", "H200"), ("softmax", (4096, 32000), "bfloat16", "A100"),
 ])  # fmt: skip
 def test_rules_keep_others_in_registers(operation: str, sizes: tuple[int, int], dtype: str, device: str) -> None:

@@ -116,6 +116,7 @@ def test_every_pass_is_found_somewhere() -> None:
         "operands first",
         "kept rows",
         "bulk rows",
+        "cluster rows",
         "whole turns",
         "twins",
         "constant terms",

@@ -125,7 +125,7 @@ def test_levels_that_make_no_schedule_are_refused(name: str) -> None:
         (lambda: Loop("n", 64, -1), "Loop(stages=-1) should be a whole number, 0 or more."),
         (lambda: Loop("n", 6.5), "Loop(tile=6.5) should be a whole number, 1 or more."),
         (lambda: Parts("n", 1), "Parts(count=1) should be a whole number, 2 or more."),
-        (lambda: Parts("n", 2, "grid"), "Parts(merge='grid') should be 'kernel' or 'launch'."),
+        (lambda: Parts("n", 2, "grid"), "Parts(merge='grid') should be 'kernel', 'launch' or 'cluster'."),
         (lambda: ra.TensorCores(128, "left"), "TensorCores(left='left') should be 'registers' or 'shared'."),
         (lambda: ra.Persistent(33), "Persistent(blocks=33) should be a whole number, 1 to 32."),
         (lambda: ra.Pad(True), "Pad(rows=True) should be a whole number, 2 or more."),

@@ -21,6 +21,7 @@ from redalg.expression import Cast, Where
 from redalg.expression.dtypes import is_emulated
 from redalg.expression.operators import numpy_function, operator_of
 from redalg.incremental.arrays.numpy_ops import NumpyOps
+from redalg.lower_tile.check.clusters import run_cluster, variables_at
 from redalg.lower_tile.check.turns import Blocks, kernels_in_order, points_of_blocks
 from redalg.lower_tile.ir.powers import above_and_below, factors_of_power, is_negative_power, is_rsqrt
 from redalg.lower_tile.ir.program import (
@@ -114,9 +115,12 @@ def interpret(
             extents = shape_at(tuple(extent for _, extent in kernel.grid), sizes)
             for points in order(points_of_blocks(kernel, extents)):
                 block = _Block(kernel, memory, program.compute)
-                for place in points:
+                variables = [(place, variables_at(kernel, place, sizes)) for place in points]
+                if kernel.cluster > 1:
+                    run_cluster([_Block(kernel, memory, program.compute) for _ in points], kernel.body, variables)
+                for place, point in variables if kernel.cluster == 1 else ():
                     if instances is None or place[-1] in instances:
-                        block.run({**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))})
+                        block.run(point)
     counters = {one.key: memory[one.name] for one in program.parameters if one.role == "counter"}
     return {**arrays, **counters}
 
@@ -159,7 +163,8 @@ class _Block:
         self.tiles[bind.name] = np.asarray(self.value(bind.value)).astype(emulation_dtype(bind.dtype))
 
     def _copy(self, copy: Copy) -> None:
-        value = self._read(copy.source) if isinstance(copy.source, Region) else self.tiles[copy.source]
+        rest = np.nan if copy.in_bulk else 0  # which no statement may read
+        value = self._read(copy.source, rest) if isinstance(copy.source, Region) else self.tiles[copy.source]
         if isinstance(copy.target, Region):
             self._write(copy.target, value)
         else:
@@ -176,10 +181,10 @@ class _Block:
             length = place[1] if isinstance(place, tuple) else 1
             yield min(max(start, 0), size), min(max(start + length, 0), size), length
 
-    def _read(self, region: Region) -> Any:
+    def _read(self, region: Region, rest: float = 0) -> Any:
         spans = list(self._spans(region))
         part = self._array(region.name)[tuple(slice(a, b) for a, b, _ in spans)]
-        whole = np.zeros([length for _, _, length in spans], part.dtype)
+        whole = np.full([length for _, _, length in spans], rest, part.dtype)
         whole[tuple(slice(0, size) for size in part.shape)] = part
         return whole.reshape([p[1] for p in region.place if isinstance(p, tuple)])
 

@@ -28,7 +28,9 @@ def kernels_in_order(program: TileProgram, memory: Mapping[str, Any]) -> Iterato
 
 
 def points_of_blocks(kernel: Kernel, extents: tuple[int, ...]) -> Blocks:
-    """The points of the grid that each block of a launch takes, in order."""
+    """The points of the grid that each block of a launch takes, in order; those of the blocks of each cluster."""
     points = [place[::-1] for place in product(*map(range, reversed(extents)))]
+    if kernel.cluster > 1:
+        return [points[first : first + kernel.cluster] for first in range(0, len(points), kernel.cluster)]
     stride = kernel.blocks or len(points)
     return [points[block::stride] for block in range(stride)]

@@ -24,6 +24,7 @@ from sympy import S, Symbol
 
 from redalg.errors import PlanError
 from redalg.lower_tile.ir.cache_lines import is_part_of_lines
+from redalg.lower_tile.ir.exchange import Exchange
 from redalg.lower_tile.ir.mentions import bound_names
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -132,6 +133,15 @@ def _copy(copy: Copy, names: _Names) -> str | None:
         else:
             shapes.append(names.buffers[side].shape)
     return None if shapes[0] == shapes[1] else f"copies a tile of shape {shapes[0]} to one of {shapes[1]}"
+
+
+def _exchange(exchange: Exchange, names: _Names) -> str | None:
+    source, table = names.buffers.get(exchange.source), names.buffers.get(exchange.table)
+    if source is None or table is None or {source.scope, table.scope} != {"shared"}:
+        return f"`{exchange.source}` and `{exchange.table}` are no tables in shared memory"
+    fits = table.shape == (source.shape[0], exchange.blocks, *source.shape[1:])
+    rows = all(0 <= row < source.shape[0] for row in exchange.rows)
+    return None if fits and rows else f"copies rows {exchange.rows} of {source.shape} to a table {table.shape}"
 
 
 def _keep(keep: Keep, names: _Names) -> str | None:
@@ -260,6 +270,7 @@ RULES: dict[type, Callable[[Any, _Names], str | None]] = {
     Contract: _contract,
     ReduceTile: _reduce,
     JoinBest: _join,
+    Exchange: _exchange,
     Parallel: _parallel,
     Loop: _loop,
     Last: _last,

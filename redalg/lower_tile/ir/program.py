@@ -2,8 +2,7 @@
 
     program   := name, parameter*, kernel*, size*
     parameter := name, shape, dtype, role (input | scalar | output | workspace | counter)
-    size      := a symbol in shapes of parameters, bound by the arguments of a call; extents of grids and stops of loops
-                 are expressions of sizes, tiles are not
+    size      := a symbol in shapes, which a call binds; grids and stops of loops are expressions of sizes, not tiles
     kernel    := grid (variable, extent)*, blocks, buffer*, statement*
     buffer    := name, scope (shared | fragment | element), shape, dtype; a name in a loop is an `element`'s number
     statement := Bind(name, value, dtype)                      a number of the block's own, read once
@@ -16,6 +15,7 @@
                | Parallel(index*, store*, guard, adjacent, lanes, alone)  every element of a tile, if guard holds
                | Loop(variable, stop, stages, body, pipelined) in order
                | Last(counter, place, parts, flag, body)    the body, by the last of `parts` blocks at a counter's place
+               | Exchange(table, rows, part, blocks)        between the blocks of a cluster
     store     := target[index*] = expr, where guard; of its subexpressions some are computed once, under a name that
                  holds for the stores after it, until one overwrites what the subexpression reads
     region    := parameter[index or (start, length)]
@@ -35,6 +35,7 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.display import Displayed
+from redalg.lower_tile.ir.exchange import Exchange
 from redalg.lower_tile.ir.powers import factors_of_power
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.ir.together import Together
@@ -117,14 +118,15 @@ class Bind:
 @final
 @dataclass(frozen=True)
 class Copy:
-    """target := source; outside the parameter reads give 0 and writes are dropped. `by_threads`: all threads copy
-    before they go on, even if another unit could (`ahead`). `in_bulk`: another unit fetches what adjoins in memory.
-    """
+    """target := source; outside the parameter reads give 0 and writes are dropped. `by_threads`: all threads copy, even
+    if another unit could (`ahead`), before they go on. `in_bulk`: another unit fetches what adjoins in memory; `count`
+    elements of a row, if the region may end outside it."""
 
     source: Region | str
     target: Region | str
     by_threads: bool = False
     in_bulk: bool = False
+    count: Expr | None = None
 
     def __str__(self) -> str:
         return f"{self.target} <- {self.source}" + " by threads" * self.by_threads + " in bulk" * self.in_bulk
@@ -331,7 +333,7 @@ class Last:
         return "\n".join([head, *("  " + line for one in self.body for line in str(one).splitlines())])
 
 
-Statement = Bind | Copy | Keep | Fill | Contract | ReduceTile | JoinBest | Parallel | Loop | Last
+Statement = Bind | Copy | Keep | Fill | Contract | ReduceTile | JoinBest | Parallel | Loop | Last | Exchange
 
 
 @final
@@ -342,8 +344,9 @@ class Kernel:
     If `blocks` is not 0, it is the number of blocks: block w runs the body for the points w, w + blocks,
     w + 2·blocks …, where the grid's first variable varies fastest. It finds its buffers as the point before left them.
     `plan` is the kernel's own if it is a stage before or after the loop's, and None if the program's plan holds.
-    `beside`: the blocks that a multiprocessor runs beside each other at least: threads keep few enough registers.
-    `registers`: those of a thread that multiplies beside threads that load; 0: the compiler's own number.
+    `beside`: the blocks that a multiprocessor runs at once, at least: threads keep few enough registers. `registers`:
+    those of a thread that multiplies beside threads that load; 0: the compiler's own number. `cluster`: the blocks
+    along the grid's first variable, if they run together and exchange sums.
     """
 
     grid: tuple[tuple[Symbol, Any], ...]
@@ -355,10 +358,11 @@ class Kernel:
     blocks: int = 0
     beside: int = 1
     registers: int = 0
+    cluster: int = 1
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.grid)
-        turns = f" by {self.blocks} blocks in turn" if self.blocks else ""
+        turns = f" by {self.blocks} blocks in turn" if self.blocks else " in clusters" * (self.cluster > 1)
         lines = [f"kernel ({head}){turns}: {self.title}", *(f"  {one}" for one in self.buffers)]
         return "\n".join(lines + ["  " + line for one in self.body for line in str(one).splitlines()])
 
@@ -382,10 +386,6 @@ class TileProgram(Displayed):
     def __str__(self) -> str:
         head = f"program {self.name} in {self.compute}" + (f", {self.together}" if self.together else "")
         return "\n".join([head, *(f"  {one}" for one in self.parameters), *map(str, self.kernels)])
-
-    def parameter(self, name: str) -> Parameter | None:
-        """The parameter of that name, if any."""
-        return next((one for one in self.parameters if one.name == name), None)
 
 
 def nested_statements(body: tuple[Statement, ...]) -> list[Statement]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
+from redalg.lower_tile.ir.exchange import Exchange
 from redalg.lower_tile.ir.program import (
     Bind,
     Buffer,
@@ -116,6 +117,8 @@ def names_written(origin: Statement | Store, rows: Collection[str] = ()) -> set[
         return {origin.c}
     if isinstance(origin, JoinBest):
         return {origin.best}
+    if isinstance(origin, Exchange):
+        return {origin.table}
     if isinstance(origin, Keep):
         return set()
     return {origin.name if isinstance(origin, Bind) else origin.target}

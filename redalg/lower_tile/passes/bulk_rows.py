@@ -44,6 +44,7 @@ from redalg.lower_tile.ir.row_pieces import I, J
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.passes.aligned_rows import LEAST_ROW, rows_by_vectors
 from redalg.strategies.device import LOAD_BYTES
+from redalg.strategies.levels import CLUSTER
 from redalg.strategies.plan import Plan
 from redalg.strategies.rules.bulk_rows import blocks_at_once
 
@@ -122,7 +123,8 @@ def elements_alone(copy: Copy, parameters: Mapping[str, Parameter]) -> Copy:
 
 def in_bulk(kernel: Kernel, row: BlockRow, plan: Plan, names: Names) -> Kernel:
     """A kernel that fetches its rows in bulk, with as many blocks on a multiprocessor as its memory has room for."""
-    beside = max(1, blocks_at_once(row.bytes, plan.threads, plan.device))
+    own = plan.segments if plan.merge == CLUSTER else 1
+    beside = max(1, blocks_at_once(row.bytes // own, plan.threads, plan.device))
     body, copies = row.in_statements(kernel, names)
     buffers = (replace(one, scope="shared") if one.name in row.loaded else one for one in kernel.buffers)
     read = {name for one in body for name in names_in(one)}

@@ -17,6 +17,7 @@ from redalg.lower_tile.passes.before_sums import tiles_before_sums
 from redalg.lower_tile.passes.binary_exponents import with_powers_of_two
 from redalg.lower_tile.passes.bulk_rows import fetch_rows_in_bulk
 from redalg.lower_tile.passes.choices import choose_after
+from redalg.lower_tile.passes.cluster_rows import share_rows_in_clusters
 from redalg.lower_tile.passes.constant_terms import add_constants_once
 from redalg.lower_tile.passes.divisors import divide_by_known
 from redalg.lower_tile.passes.elements import name_elements
@@ -106,6 +107,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("bulk rows", "x = load; u[j] = f(x[j]); v = Σ_j u[j]; out[j] = g(u[j], v)",
          "fetch x in bulk; u[j] = f(x[j]); v = Σ_j u[j]; out[j] = g(f(x[j]), v)",
          "where a thread would hold many elements of a row", fetch_rows_in_bulk),
+    Pass("cluster rows", "block b: fetch x[b]; v = Σ_j f(x[j])", "blocks (z, b): part z; v = Σ_z Σ_j f(x[j])",
+         "where the plan has clusters", share_rows_in_clusters),
     Pass("aligned rows", "x[b, j]", "x[first + j], and x[b·L + at(j)] at the row's ends",
          "where a block takes a row of L elements that begins within a 16-byte load", align_rows),
     Pass("adjoining rows", "x[r + i, j]", "x_rows[i·L + j] of x_rows[k] = x[r·L + k]",

@@ -17,7 +17,7 @@ from dataclasses import replace
 from sympy import Add, Expr, S
 
 from redalg.lower_tile.ir.mentions import names_in, names_stored_by, tiles_in_bulk
-from redalg.lower_tile.ir.program import Copy, Fill, Kernel, Loop, Parallel, ReduceTile, Statement
+from redalg.lower_tile.ir.program import Bind, Copy, Fill, Kernel, Loop, Parallel, ReduceTile, Statement
 from redalg.lower_tile.ir.scalars import Kept, Load
 from redalg.strategies.plan import Plan
 
@@ -27,7 +27,9 @@ STORED_AND_READ = 2
 
 def terms_in_turns(kernel: Kernel, _: Plan) -> Kernel:
     """The kernel whose sums in turns compute their terms, and share a loop."""
-    registers = frozenset(one.name for one in kernel.buffers if one.scope == "fragment") | tiles_in_bulk(kernel)
+    registers = frozenset(one.name for one in kernel.buffers if one.scope == "fragment")
+    if fetched := tiles_in_bulk(kernel):
+        registers |= fetched | {one.name for one in kernel.body if isinstance(one, Bind)}
     used = Counter(name for statement in kernel.body for name in names_in(statement))
     body = list[Statement]()
     for statement in kernel.body:

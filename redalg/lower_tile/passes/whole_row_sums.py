@@ -32,7 +32,9 @@ from typing import final
 
 from sympy import Add, Expr, Max, Min, S, Symbol
 
+from redalg.errors import PlanError
 from redalg.expression.dtypes import DTYPES, is_float
+from redalg.lower_tile.ir.exchange import Exchange
 from redalg.lower_tile.ir.mentions import free_names, names_in
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
@@ -58,7 +60,7 @@ from redalg.strategies.plan import Plan
 LEAST_CHAIN = 16
 """Terms that a thread adds one after another, from which sums that do not wait for each other are faster: whole rows of
 1024 elements take 11 % less with 32 terms, 7 % less with 16, and two rows at once 2 % more with 8 (H100)."""
-I, J, TURN, IN_BLOCK, IN_WARP = map(index, ("i", "j", "turn", "warp", "lane"))
+I, J, TURN, BLOCK, IN_BLOCK, IN_WARP = map(index, ("i", "j", "turn", "block", "warp", "lane"))
 COMBINED = {"sum": (Add, S.Zero), "max": (Max, S.NegativeInfinity), "min": (Min, S.Infinity)}
 """Kind of a reduction -> how two terms are combined, and the term that changes nothing."""
 
@@ -74,6 +76,7 @@ class Lanes:
         tiles: the tiles in registers that lie so.
         by_warps: True if warps leave their sums of a row in shared memory.
         is_shared: True if the rows lie in shared memory: a thread keeps no element of a tile that is computed of them.
+        part, blocks: the block's place among the blocks of a cluster, which have a part of each row; their number.
     """
 
     threads: int
@@ -81,6 +84,8 @@ class Lanes:
     tiles: frozenset[str]
     by_warps: bool
     is_shared: bool = False
+    part: Expr = S.Zero
+    blocks: int = 1
 
     @property
     def width(self) -> int:
@@ -100,6 +105,8 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter], nam
     """A kernel whose reductions of whole rows go in turns: those of its tile, or those of each tile of its loops."""
     tiles = {one.name: one for one in kernel.buffers}
     lanes = lanes_of(kernel, plan, parameters)
+    if kernel.cluster > 1:
+        check_cluster(kernel, plan, tiles, lanes)
     if lanes is not None:
         added, body = _in_statements(kernel.body, tiles, lanes, names)
         return replace(kernel, buffers=(*kernel.buffers, *added), body=body)
@@ -115,6 +122,17 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter], nam
     return replace(kernel, buffers=tuple(buffers), body=tuple(statements))
 
 
+def check_cluster(kernel: Kernel, plan: Plan, tiles: dict[str, Buffer], lanes: Lanes | None) -> None:
+    """Raise `PlanError` if blocks of a cluster would not exchange a sum."""
+    sums = [one for one in kernel.body if isinstance(one, ReduceTile)]
+    apart = [one for one in sums if lanes is None or not lanes.by_warps or not _has_long_chain(one, tiles, lanes)]
+    if apart or not sums:
+        raise PlanError(
+            f"schedule `{plan}` has sums that blocks of a cluster do not exchange: a thread adds up {LEAST_CHAIN} "
+            "floating-point elements of a row or more, of one dtype, in blocks of two warps or more. Use a Loop."
+        )
+
+
 def _in_statements(
     statements: Sequence[Statement], tiles: dict[str, Buffer], lanes: Lanes, names: Names
 ) -> tuple[list[Buffer], tuple[Statement, ...]]:
@@ -122,11 +140,16 @@ def _in_statements(
 
     What warps leave of several reductions is stored and read together: the warps' own sums do not wait for a barrier.
     """
-    buffers, body, stores, waiting = list[Buffer](), list[Statement](), list[Statement](), dict[str, Statement]()
+    buffers, body, stores = list[Buffer](), list[Statement](), list[Statement]()
+    waiting = dict[str, tuple[Statement, ...]]()
     tables = dict[str, Buffer]()
+    exchanged = False
     for statement in statements:
         read = [name for name in waiting if name in names_in(statement)]
-        body += [*(stores if read else ()), *(waiting.pop(name) for name in read)]
+        if read and lanes.blocks > 1:
+            stores += exchanges(stores, lanes, is_first=not exchanged)
+            exchanged = True
+        body += [*(stores if read else ()), *(each for name in read for each in waiting.pop(name))]
         stores = [] if read else stores
         if not isinstance(statement, ReduceTile) or not _has_long_chain(statement, tiles, lanes):
             body.append(statement)
@@ -140,7 +163,33 @@ def _in_statements(
         buffers += added
         body += reduced
         stores.append(store)
-    return [*buffers, *tables.values()], (*body, *stores, *waiting.values())
+    if stores and lanes.blocks > 1:
+        stores += exchanges(stores, lanes, is_first=not exchanged)
+    if lanes.blocks > 1:
+        buffers += [of_blocks(one, lanes.blocks) for one in tables.values()]
+    return [*buffers, *tables.values()], (*body, *stores, *(each for last in waiting.values() for each in last))
+
+
+def table_of_blocks(table: str) -> str:
+    """The name of the table to which all blocks of a cluster copy theirs."""
+    return f"{table}_of_blocks"
+
+
+def of_blocks(table: Buffer, blocks: int) -> Buffer:
+    """The table to which all blocks of a cluster copy theirs."""
+    shape = (table.shape[0], blocks, *table.shape[1:])
+    return replace(table, name=table_of_blocks(table.name), shape=shape, note="reduction, block, warp")
+
+
+def exchanges(stores: Sequence[Statement], lanes: Lanes, *, is_first: bool) -> Iterator[Statement]:
+    """Yield what the blocks of a cluster exchange of what their warps have stored: the tables of each dtype."""
+    rows = dict[str, list[int]]()
+    for store in stores:
+        if isinstance(store, Copy) and isinstance(store.target, Region):
+            row = store.target.place[0]
+            rows.setdefault(store.target.name, []).append(int(row) if isinstance(row, Expr) else 0)
+    for place, (table, own) in enumerate(rows.items()):
+        yield Exchange(table, table_of_blocks(table), tuple(own), lanes.part, lanes.blocks, is_first and place == 0)
 
 
 Indices = tuple[tuple[Symbol, int], ...]
@@ -161,14 +210,14 @@ def _among_threads(
 
 def _among_warps(
     reduction: ReduceTile, tiles: dict[str, Buffer], lanes: Lanes, names: Names, tables: dict[str, Buffer]
-) -> tuple[list[Buffer], list[Statement], Statement, Statement]:
+) -> tuple[list[Buffer], list[Statement], Statement, tuple[Statement, ...]]:
     """Reduce in turns, then each warp, then what the warps leave in a row of a table in shared memory.
 
     All reductions of a dtype have one table: another one might lie where the first is still read, behind a barrier.
 
     Returns:
-        Buffers, the statements that reduce, and two that stand ahead of the first read of the result: they store and
-        read what warps leave.
+        Buffers, the statements that reduce, and those that stand ahead of the first read of the result: one stores what
+        warps leave, the others read it.
     """
     tile, warps, length = tiles[reduction.source], lanes.threads // WARP, WARP * lanes.elements
     several = tile.shape[0] > 1
@@ -188,9 +237,15 @@ def _among_warps(
     turns = _turns(reduction, buffers[0], tile, read, indices)
     within = ReduceTile(reduction.kind, fold, part, dim=len(row) + 1, clear=True)
     store = Copy(part, Region(shared, (S(place), *((S.Zero, length) for length in (*rows, warps)))))
-    before_all = () if reduction.clear else (Load(reduction.target, I),)
-    total = _combine(reduction.kind, *before_all, *(Load(shared, S(place), *row, S(warp)) for warp in range(warps)))
-    last = Parallel(((I, tile.shape[0]),), (Store(reduction.target, (I,), total),))
+    in_cluster = lanes.blocks > 1
+    table = (table_of_blocks(shared), S(place), BLOCK) if in_cluster else (shared, S(place))
+    before_all = () if reduction.clear and not in_cluster else (Load(reduction.target, I),)
+    total = _combine(reduction.kind, *before_all, *(Load(*table, *row, S(warp)) for warp in range(warps)))
+    last: tuple[Statement, ...] = (Parallel(((I, tile.shape[0]),), (Store(reduction.target, (I,), total),)),)
+    if in_cluster:
+        every = Loop(BLOCK, S(lanes.blocks), 0, last, pipelined=False, unrolled=lanes.blocks)
+        empty = (Fill(reduction.target, COMBINED[reduction.kind][1]),) if reduction.clear else ()
+        last = (*empty, every)
     return buffers, [*turns, within], store, last
 
 
@@ -238,7 +293,8 @@ def lanes_of(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> La
     like = tiles_like({one.name for one in tiles}, kernel.body)
     alone = shape[0] == 1 or sum(isinstance(one, ReduceTile) for one in kernel.body) == 1
     is_shared = any(one.scope == "shared" for one in tiles)
-    return Lanes(plan.threads, wide, like, by_warps=alone and plan.threads > WARP, is_shared=is_shared)
+    part = kernel.grid[0][0] if kernel.cluster > 1 else S.Zero
+    return Lanes(plan.threads, wide, like, alone and plan.threads > WARP, is_shared, part, kernel.cluster)
 
 
 def lanes_of_loop(loop: Loop, kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> Lanes | None:

@@ -18,7 +18,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
 from redalg.lower_tile.ir.mentions import names_in, tiles_in_bulk
-from redalg.lower_tile.ir.program import Kernel, Loop, Parallel, Statement, Store
+from redalg.lower_tile.ir.program import Bind, Kernel, Loop, Parallel, Statement, Store
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
 
@@ -28,22 +28,35 @@ def split_turns(kernel: Kernel, _: Plan) -> Kernel:
     fetched = tiles_in_bulk(kernel)
     if not fetched:
         return kernel
-    body = list[Statement]()
+    body, least = list[Statement](), least_numbers(kernel)
     for statement in kernel.body:
         is_turns = isinstance(statement, Loop) and statement.unrolled > 1 and names_in(statement) & fetched
-        body += whole_and_last(statement) if is_turns and isinstance(statement, Loop) else [statement]
+        body += whole_and_last(statement, least) if is_turns and isinstance(statement, Loop) else [statement]
     return replace(kernel, body=tuple(body))
 
 
-def whole_and_last(turns: Loop) -> Iterator[Statement]:
-    """Yield the turns in which rows have all elements, and each of the others."""
+def least_numbers(kernel: Kernel) -> dict[Basic, Basic]:
+    """The numbers that a kernel binds of a block's place in its cluster -> the least of all blocks: the last one's."""
+    if kernel.cluster == 1:
+        return {}
+    last = {kernel.grid[0][0]: Integer(kernel.cluster - 1)}
+    bound = {Load(one.name): one.value.xreplace(last) for one in kernel.body if isinstance(one, Bind)}
+    return {name: value for name, value in bound.items() if value.is_number}
+
+
+def whole_and_last(turns: Loop, least: Mapping[Basic, Basic]) -> Iterator[Statement]:
+    """Yield the turns in which rows have all elements, and each of the others.
+
+    `least`: numbers -> the least that they are.
+    """
     [each] = turns.body
     if not isinstance(each, Parallel):
         raise AssertionError(f"`{turns}` is no loop of turns")
-    masks = {where for store in each.body for where in store.expr.atoms(Where) if grows(where.condition, turns, each)}
+    asked = {where for store in each.body for where in store.expr.atoms(Where)}
+    masks = {where for where in asked if grows(where.condition.xreplace(least), turns, each)}
     last = {name: Integer(extent - 1) for name, extent in each.indices}
     count = int(turns.stop)
-    whole = min((turns_of(one.condition, turns, last) for one in masks), default=count)
+    whole = min((turns_of(one.condition.xreplace(least), turns, last) for one in masks), default=count)
     if whole:
         inside = replace(each, body=tuple(without_masks(one, masks) for one in each.body))
         yield replace(turns, stop=Integer(whole), body=(inside,), unrolled=1)

@@ -33,7 +33,7 @@ from redalg.lower_tile.place.serial import check_serial
 from redalg.lower_tile.place.single import single_segment
 from redalg.lower_tile.place.split import check_splits, split_producers
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules.rules import choose_schedule, smaller
+from redalg.strategies.rules.rules import RULES_IN_REGISTERS, choose_schedule, smaller
 from redalg.strategies.rules.whole_rows import forms_within
 from redalg.strategies.schedule import numbers_of, schedule_of
 
@@ -86,7 +86,7 @@ def kernels_of(
     within: tuple[Within, ...] = (),
 ) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:  # fmt: skip
     """The kernels of one form, and the workspaces between them; its tiles make the values of the forms `within`."""
-    length = problem.sizes[plan.binding.streamed.name]
+    length, plan = problem.sizes[plan.binding.streamed.name], plan.of_whole_rows()
     if plan.level == "row" and not plan.block_streamed >= length:
         raise PlanError(
             f"schedule `{plan}` holds axis {plan.binding.streamed} in one tile of {plan.block_streamed} elements, and "
@@ -120,7 +120,7 @@ def kernels_by_rules(
     If the loop's own plan has loading warps, the stage has no pipeline: the compiler would give them to any pipeline.
     If no plan fits, the kernels are those of the first plan.
     """
-    plan = numbers_of(choose_schedule(stage, problem, main.device))
+    plan = numbers_of(choose_schedule(stage, problem, main.device, RULES_IN_REGISTERS))
     plan = replace(plan, warp_specialized=False, stages=0 if main.warp_specialized else plan.stages)
     tried = []
     for candidate in map(numbers_of, smaller(schedule_of(plan))):

@@ -101,6 +101,8 @@ def join_programs(
     compute, *others = sorted({step.program.compute for step in steps})
     if others:
         raise PlanError(f"steps of one launch compute in one dtype, and these in {', '.join((compute, *others))}.")
+    if any(kernel.cluster > 1 for step in steps for kernel in step.program.kernels):
+        raise PlanError("steps of one launch have no clusters of blocks. Take schedules whose parts a kernel merges.")
     whole = Whole(outputs)
     own = [whole.names_of(step, number) for number, step in enumerate(steps)]
     kernels = list[tuple[int, int, Kernel]]()

@@ -13,6 +13,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.display import Displayed
 from redalg.expression.dtypes import DTYPES, is_eight_bits, is_emulated
+from redalg.lower_tile.ir.exchange import Exchange
 from redalg.lower_tile.ir.program import (
     Bind,
     Contract,
@@ -178,6 +179,8 @@ class Emitter:
             body.append(f"T.annotate_min_blocks_per_sm({kernel.beside})")
         if kernel.registers:
             body += ["T.annotate_producer_reg_dealloc()", f"T.annotate_consumer_reg_alloc({kernel.registers})"]
+        if kernel.cluster > 1:
+            body.append("T.cluster_arrive()")
         if names := parameters_of_other_blocks(kernel, self.program.parameters):
             body.append(f"T.annotate_restrict_buffers({', '.join(names)})  # which other blocks change meanwhile")
         inner = [line for statement in kernel.body for line in self.statement(statement)]
@@ -219,9 +222,12 @@ class Emitter:
             return [f"{statement.name} = {in_register if statement.in_register else value}"]
         if isinstance(statement, Copy):
             unit = ", disable_tma=True" * statement.by_threads + ', prefer_instruction="tma"' * statement.in_bulk
-            return [f"T.copy({self.side(statement.source)}, {self.side(statement.target)}{unit})"]
+            sides = (self.side(one, statement.count) for one in (statement.source, statement.target))
+            return [f"T.copy({', '.join(sides)}{unit})"]
         if isinstance(statement, Keep):
             return self.keep(statement.source)
+        if isinstance(statement, Exchange):
+            return self.exchange(statement)
         if isinstance(statement, Fill):
             return [
                 (
@@ -246,6 +252,15 @@ class Emitter:
             return self.last(statement)
         return self.loop(statement) if isinstance(statement, Loop) else self.parallel(statement)
 
+    def exchange(self, exchange: Exchange) -> list[str]:
+        """The lines that store a block's part of a table in those of the others, and wait for theirs."""
+        cells = ", ".join(f"0:{extent}" for extent in self.shapes[exchange.source][1:])
+        pairs = [f"{exchange.source}[{row}, {cells}], {exchange.table}[{row}, {exchange.part}, {cells}]"
+                 for row in exchange.rows]  # fmt: skip
+        copies = [f"    T.copy_cluster({pair}, dst_block=block)" for pair in pairs]
+        begun = ["T.cluster_wait()"] * exchange.is_first
+        return [*begun, f"for block in T.unroll({exchange.blocks}):", *copies, "T.cluster_sync()"]
+
     def keep(self, row: Region) -> list[str]:
         """A loop over the lines of a row, or of a part of one."""
         *others, (first, length) = (one if isinstance(one, tuple) else (one, 1) for one in row.place)
@@ -263,12 +278,13 @@ class Emitter:
         wide = any(self.printer.dtypes[read.name] != bind.dtype for read in bind.value.atoms(Load))
         return f'T.cast({text}, "{bind.dtype}")' if wide else text
 
-    def side(self, side: Region | str) -> str:
-        """The text of a buffer, or of a part of a parameter."""
+    def side(self, side: Region | str, count: Expr | None = None) -> str:
+        """The text of a buffer, or of a part of a parameter, of `count` elements of a row if not of all."""
         if isinstance(side, str):
             return side
         show = self.printer.integer
-        spans = [f"{show(p[0])}:{show(p[0] + p[1])}" if isinstance(p, tuple) else show(p) for p in side.place]
+        pairs = ((p[0], p[0] + (count or p[1])) if isinstance(p, tuple) else (p,) for p in side.place)
+        spans = [":".join(map(show, pair)) for pair in pairs]
         return f"{side.name}[{', '.join(spans)}]"
 
     def loop(self, loop: Loop) -> list[str]:

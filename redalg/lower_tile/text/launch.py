@@ -19,12 +19,26 @@ def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[l
     if kernel.blocks:  # the points of the grid by one number
         line = f"with T.Kernel({kernel.blocks}, **{threads}) as worker:  # {kernel.title}"
         return [line], [f"block = turn * {kernel.blocks} + worker", *unfold_grid(kernel.grid, printer)]
+    if kernel.cluster > 1:
+        return launch_of_clusters(kernel, printer, threads)
     shared, own = fold_grid(kernel.grid)
     variables = [*(["block"] if shared else []), *(str(name) for name, _ in own)]
     extents = [Mul(*(extent for _, extent in shared))] if shared else []
     text = ", ".join(printer.integer(sympify(one)) for one in (*extents, *(extent for _, extent in own)))
     bound = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
     return [f"with T.Kernel({text}, **{threads}) as {bound}:  # {kernel.title}"], unfold_grid(shared, printer)
+
+
+def launch_of_clusters(kernel: Kernel, printer: Printer, threads: str) -> tuple[list[str], list[str]]:
+    """The `with` line of blocks in clusters along the grid's first variable, and the lines that unfold the others."""
+    (part, count), *rest = kernel.grid
+    fits = len(rest) < DIMENSIONS and all(small(extent) for _, extent in rest)
+    shared, own = ((), tuple(rest)) if fits else (tuple(rest), ())
+    variables = [str(part), *(["block"] if shared else []), *(str(name) for name, _ in own)]
+    extents = [count, *([Mul(*(extent for _, extent in shared))] if shared else []), *(extent for _, extent in own)]
+    text = ", ".join(printer.integer(sympify(one)) for one in extents)
+    line = f"with T.Kernel({text}, **{threads}, cluster_dims=({count}, 1, 1)) as ({', '.join(variables)}):"
+    return [f"{line}  # {kernel.title}"], unfold_grid(shared, printer)
 
 
 Grid = tuple[tuple[Symbol, Any], ...]

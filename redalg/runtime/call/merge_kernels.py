@@ -24,7 +24,7 @@ from redalg.runtime.lowering import problem_of, target_of
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import device_for
 from redalg.strategies.rules.rows import lanes_of_structures
-from redalg.strategies.rules.rules import choose_schedule
+from redalg.strategies.rules.rules import RULES_IN_REGISTERS, choose_schedule
 from redalg.strategies.schedule import numbers_of
 
 ELEMENTS = 64
@@ -222,7 +222,7 @@ def lower_merge(
         binding = bind_axes(outer, problem.sizes)
         schedule = lanes_of_structures(device_for(target), binding, lengths[str(form.cascade.axis.name)])
     else:
-        schedule = choose_schedule(outer, problem, device_for(target))
+        schedule = choose_schedule(outer, problem, device_for(target), RULES_IN_REGISTERS)
     plan = numbers_of(schedule)
     level = "block" if plan.level == "row" else plan.level
     plan = replace(plan, segments=number, merge="kernel", level=level, persistent=0)

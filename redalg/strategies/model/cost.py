@@ -32,7 +32,7 @@ from math import hypot, prod
 from typing import final
 
 from redalg.strategies.device import REGISTERS
-from redalg.strategies.levels import RESIDENT
+from redalg.strategies.levels import CLUSTER, RESIDENT
 from redalg.strategies.model.selection import Joins, joins_of, joins_of_parts
 from redalg.strategies.model.traffic import ACCUMULATED, VECTOR, Outline, Traffic
 from redalg.strategies.model.work import Read, Work
@@ -420,7 +420,7 @@ class Kernel:
         plan, grid = self.plan, self.traffic.grid
         if plan.splits > 1:
             return grid * 4.0 * self.cells
-        if plan.segments == 1:
+        if plan.segments == 1 or plan.merge == CLUSTER:
             return 0.0
         return grid * plan.block_row * self.row_bytes
 
@@ -432,7 +432,7 @@ class Kernel:
     def merge_us(self) -> float:
         """The time of a merge, by a second kernel or by every tile's last block; and of writing the axis's outputs."""
         plan, constants = self.plan, self.constants
-        if plan.segments == 1 and plan.splits == 1:
+        if plan.splits == 1 and (plan.segments == 1 or plan.merge == CLUSTER):
             return 0.0
         each, third = constants.part_us * plan.segments * plan.splits, constants.merge_us * (self.traffic.passes - 1)
         kept = self.traffic.outline.sizes[self.work.kept.name] if self.work.kept is not None else 0

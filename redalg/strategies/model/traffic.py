@@ -14,6 +14,7 @@ from redalg.expression.dtypes import DTYPES, is_eight_bits
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, makes_product
 from redalg.strategies.device import DeviceSpec
+from redalg.strategies.levels import CLUSTER
 from redalg.strategies.live import Live
 from redalg.strategies.model.chain import Block, Tensor, chain_of
 from redalg.strategies.model.dag import COMPUTE, LOAD, Placed, place
@@ -273,7 +274,8 @@ class Traffic:
         self.trips, self.steps, self.loads = self.tiles.trips, self.tiles.steps, self.tiles.loads
         self.mean_steps = self.tiles.mean_steps
         self.loaded_bytes, self.flops = self.tiles.loaded_bytes, self.tiles.flops
-        self.passes = 2 if outline.carried and self.steps * plan.segments > 1 else 1
+        again = outline.carried and self.steps * plan.segments > 1 and plan.merge != CLUSTER
+        self.passes = 2 if again else 1
 
     @cached_property
     def nest(self) -> Nest:

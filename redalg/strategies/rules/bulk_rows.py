@@ -28,7 +28,7 @@ from redalg.strategies.rules.rows import row_schedule, vector
 from redalg.strategies.rules.tiles import round_up
 from redalg.strategies.schedule import Schedule
 
-RESERVED, MOST_LANES = 1536, 2048
+RESERVED, MOST_LANES = 2048, 2048
 """Bytes of shared memory that a block takes beside its rows, at most; and the threads of a multiprocessor."""
 LEAST_BESIDE = 2
 """Blocks that a multiprocessor has side by side, at least: while one loads, another stores."""

@@ -22,6 +22,7 @@ from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules.adjoining_rows import adjoining_rows_rule
 from redalg.strategies.rules.bulk_rows import bulk_rows_rule
+from redalg.strategies.rules.cluster_rows import cluster_rows_rule
 from redalg.strategies.rules.contractions import contraction_rule
 from redalg.strategies.rules.elementwise import elementwise_rule
 from redalg.strategies.rules.long_rows import long_rows_rule
@@ -33,14 +34,12 @@ from redalg.strategies.rules.wide_rows import wide_rows_rule
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
 RuleOfRows = Callable[[FusedForm, Problem, DeviceSpec, Binding], Schedule | None]
-RULES_OF_ROWS: tuple[RuleOfRows, ...] = (long_rows_rule, bulk_rows_rule, wide_rows_rule, adjoining_rows_rule)
-"""The rules of rows that are written again, or begin anywhere, ahead of that of all other rows."""
+RULES_IN_REGISTERS: tuple[RuleOfRows, ...] = (long_rows_rule, wide_rows_rule, adjoining_rows_rule)
+"""The rules of rows that are written again, or begin anywhere, of which every kernel has a program."""
+RULES_OF_ROWS: tuple[RuleOfRows, ...] = (long_rows_rule, bulk_rows_rule, cluster_rows_rule, *RULES_IN_REGISTERS[1:])
+"""All of them, ahead of that of all other rows."""
 CUTS = (128, 64, 32, 16)
 """Tiles of inner axes that no tile holds whole."""
-
-
-RULES_IN_REGISTERS = tuple(one for one in RULES_OF_ROWS if one is not bulk_rows_rule)
-"""Those of which every kernel has a program: one that needs elements at other places has none in shared memory."""
 
 
 def choose_schedule(

@@ -25,6 +25,8 @@ from redalg.incremental.stages import Stages
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.levels import (
+    BLOCKS_OF_CLUSTER,
+    CLUSTER,
     MEMORIES,
     MERGES,
     RESIDENT,
@@ -77,6 +79,8 @@ SLACK = 1.2
 """The factor by which the estimate of shared memory may exceed the limit (rule 4)."""
 STAGES = 2
 """The stages that are preferred among plans of equal predicted time."""
+LEAST_OF_PART = 32
+"""Elements of a row's part for each thread of a block of a cluster, at least."""
 THREADS = (32, 64, 128, 256, 512, 1024)
 """Threads of a block without matrix products."""
 
@@ -199,7 +203,8 @@ class Space:
                 same = (*tile[1:], plan.threads) == TILE_OF_THREADS and plan.stages == STAGES_OF_THREADS
                 return self.by_threads and same
             if plan.level == "row" and plan.stages:
-                return plan.block_row == 1 and (plan.threads, plan.block_streamed) in self.rows_in_bulk()
+                own = plan.segments, plan.threads, plan.block_streamed
+                return plan.block_row == 1 and own in self.rows_in_bulk()
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
         lengths = tile_lengths_of(plan)
         pipeline: tuple[object, ...] = plan.stages, plan.warp_specialized, schedule.levels[-1]
@@ -226,7 +231,7 @@ class Space:
             if self.multiplies and not self.has_registers(plan):
                 continue
             for count in self.parts(plan):
-                if count == 1:
+                if count == plan.segments:
                     yield whole
                     continue
                 for merge in merges:
@@ -346,21 +351,25 @@ class Space:
             for level, row, along in self.levels(threads, length, wide):
                 loops = lane_levels(Loop(streamed, along), Lanes(streamed, threads), level)
                 yield grid_levels(self.binding, row, 1), loops
-        for threads, along in self.rows_in_bulk():
-            yield (
-                grid_levels(self.binding, 1, 1),
-                lane_levels(Loop(streamed, along, 1), Lanes(streamed, threads), "row"),
-            )
+        for count, threads, along in self.rows_in_bulk():
+            loops = lane_levels(Loop(streamed, along, 1), Lanes(streamed, threads), "row")
+            cluster = (Parts(streamed, count, CLUSTER),) if count > 1 else ()
+            yield grid_levels(self.binding, 1, 1), (*cluster, *loops)
 
-    def rows_in_bulk(self) -> Iterator[tuple[int, int]]:
-        """Yield (threads, streamed elements) of rows in shared memory that are written again."""
+    def rows_in_bulk(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (blocks, threads, streamed elements) of rows in shared memory that are written again: one block has
+        room for a row, or the blocks of a cluster share it out, where no two have room side by side."""
         if not self.device.wgmma or not self.outline.carried or self.form.structures or self.form.places:
             return
         length, row = self.extent(self.binding.streamed), bytes_of_rows(self.form, self.problem, self.binding)
-        for threads in THREADS_IN_BULK:
-            along = round_up(length, threads * vector(self.problem))
-            if row and blocks_at_once(along * row, threads, self.device):
-                yield threads, along
+        wide = vector(self.problem)
+        for count, threads in product((1, *BLOCKS_OF_CLUSTER), THREADS_IN_BULK):
+            along = round_up(-(-length // count), threads * wide)
+            fits = row > 0 and blocks_at_once(along * row, threads, self.device) > 0
+            together = blocks_at_once(length * row, threads, self.device) > 1
+            cut = not together and length % wide == 0 and along >= LEAST_OF_PART * threads
+            if fits and (count == 1 or cut):
+                yield count, threads, along
 
     def levels(self, threads: int, length: int, wide: int) -> Iterator[tuple[str, int, int]]:
         """Yield (level, rows, streamed elements) for a number of threads."""
@@ -387,7 +396,7 @@ class Space:
     def parts(self, plan: Plan) -> Iterable[int]:
         """The numbers of segments: powers of two, with at least a tile each, at most `MOST_BLOCKS` a multiprocessor."""
         if plan.device.target == "c" or plan.level == "row":
-            return (1,)
+            return (plan.segments,)
         grid = blocks(plan.binding, self.sized_problem, plan.block_row, plan.block_column)
         tiles = -(-max(1, self.extent(plan.binding.streamed)) // plan.block_streamed)
         if plan.loads_within:
@@ -407,7 +416,8 @@ class Space:
 
     def resident_blocks(self, plan: Plan) -> int:
         """The blocks of a multiprocessor that could take a plan's tiles in turn; 0 if they would be done after one."""
-        if plan.device.target == "c" or plan.merge == "launch" or plan.splits > 1:
+        in_bulk = plan.level == "row" and plan.stages > 0
+        if plan.device.target == "c" or plan.merge == "launch" or plan.splits > 1 or in_bulk:
             return 0
         kernel = Kernel(Traffic(self.outline, replace(plan, persistent=RESIDENT)), H200)
         return resident if (resident := kernel.resident()) * plan.device.multiprocessors < kernel.traffic.grid else 0

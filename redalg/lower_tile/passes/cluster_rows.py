@@ -1,0 +1,167 @@
+"""Share out a long row among the blocks of a cluster, which fetch a part each.
+
+    block b:        x_tile[:L] <- x[b, :L] in bulk;  v = Σ_j f(x_tile[j]);          out[b, j] = g(x_tile[j], v)
+    →   block z of C, b:
+                    x_tile[:P] <- x[b, z·P:+P] in bulk;  v = Σ_j f(x_tile[j]), of all blocks;  out[b, z·P + j] = …
+
+The terms are the same, in another order: the sums of all warps of all blocks meet in a table that each block has
+(`whole_row_sums`). Parts are of whole vectors; the last one may be shorter. What is one number for a row, the first
+block stores.
+
+A row that no block holds is read once so, and not twice (`rules.cluster_rows` has times).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+from sympy import And, Eq, Expr, Lt, Min, S
+
+from redalg.errors import PlanError
+from redalg.expression.dtypes import DTYPES
+from redalg.lower_tile.ir.mentions import free_names, names_in, tiles_in_bulk
+from redalg.lower_tile.ir.names import Names
+from redalg.lower_tile.ir.program import (
+    Bind,
+    Buffer,
+    Copy,
+    Kernel,
+    Parallel,
+    Parameter,
+    ReduceTile,
+    Region,
+    Statement,
+    Store,
+    TileProgram,
+    index,
+)
+from redalg.lower_tile.ir.row_pieces import J
+from redalg.lower_tile.ir.scalars import Load
+from redalg.strategies.device import LOAD_BYTES
+from redalg.strategies.levels import CLUSTER
+from redalg.strategies.plan import Plan
+from redalg.strategies.rules.tiles import round_up
+
+PART = index("part")
+"""A block's place in its cluster."""
+
+
+def share_rows_in_clusters(program: TileProgram, plan: Plan) -> TileProgram:
+    """The program whose kernels share out their rows among blocks, where the plan has clusters.
+
+    Raises:
+        PlanError: rows begin at no vectors, or the parts do not hold them.
+    """
+    if plan.merge != CLUSTER:
+        return program
+    parameters, names = {one.name: one for one in program.parameters}, free_names(program)
+    kernels = (_in_kernel(one, plan, parameters, names) if tiles_in_bulk(one) else one for one in program.kernels)
+    return replace(program, kernels=tuple(kernels))
+
+
+def _in_kernel(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter], names: Names) -> Kernel:
+    """A kernel whose blocks take a part of a row each."""
+    copies = [one for one in kernel.body if isinstance(one, Copy) and one.in_bulk]
+    sources = [parameters[one.source.name] for one in copies if isinstance(one.source, Region)]
+    lengths = {one.shape[-1] for one in sources}
+    if len(lengths) != 1 or any(len(one.shape) == 1 for one in sources):
+        raise PlanError(
+            f"schedule `{plan}` shares out rows among blocks, of which not each begins at a multiple of {LOAD_BYTES} "
+            "bytes. Use a Loop."
+        )
+    if early := sorted(tiles_in_bulk(kernel) - tiles_read_last(kernel)):
+        raise PlanError(
+            f"schedule `{plan}` shares out rows among blocks, and the sums alone read `{early[0]}`: other blocks store "
+            "their sums where it lay. Use a Loop."
+        )
+    (length,) = lengths
+    wide = LOAD_BYTES // min(DTYPES[one.dtype].bytes for one in sources)
+    part = round_up(-(-length // plan.segments), wide)
+    whole = plan.segments * plan.block_streamed
+    count = Bind(names.fresh("length"), Min(part, length - PART * part), "int32")
+    split = Split(part, length, whole, plan.block_streamed, Load(count.name))
+    body = tuple(split.statement(one, wide_tiles(kernel, whole), {*parameters}) for one in kernel.body)
+    bound = () if part == plan.block_streamed and part * plan.segments == length else (count,)
+    tiles = wide_tiles(kernel, whole)
+    buffers = tuple(part_of_tile(one, plan.block_streamed) if one.name in tiles else one for one in kernel.buffers)
+    grid = ((PART, plan.segments), *kernel.grid)
+    return replace(kernel, grid=grid, buffers=buffers, body=(*bound, *body), cluster=plan.segments)
+
+
+def tiles_read_last(kernel: Kernel) -> set[str]:
+    """The names that a kernel mentions behind its last sum: their memory is theirs until then."""
+    last = max((place for place, one in enumerate(kernel.body) if isinstance(one, ReduceTile)), default=-1)
+    return {name for one in kernel.body[last + 1 :] for name in names_in(one)}
+
+
+def part_of_tile(tile: Buffer, width: int) -> Buffer:
+    """The tile of a part of a row."""
+    return replace(tile, shape=(*tile.shape[:-1], width))
+
+
+def wide_tiles(kernel: Kernel, width: int) -> frozenset[str]:
+    """The buffers of so many columns."""
+    return frozenset(one.name for one in kernel.buffers if one.shape[-1] == width)
+
+
+@final
+@dataclass(frozen=True)
+class Split:
+    """The places of a row's elements in the parts that blocks have.
+
+    Attributes:
+        part: elements of a part.
+        length: of a row.
+        whole, tile: of the tile of a row, and of a part.
+        count: of the block's own part.
+    """
+
+    part: int
+    length: int
+    whole: int
+    tile: int
+    count: Expr
+
+    @property
+    def is_ragged(self) -> bool:
+        """True if the last part is shorter."""
+        return self.length % self.part != 0
+
+    def statement(self, statement: Statement, tiles: frozenset[str], parameters: set[str]) -> Statement:
+        """A statement about a row as one about a part of it; one about numbers stores them in the first block."""
+        if isinstance(statement, Copy):
+            return self.copy(statement)
+        if isinstance(statement, Parallel) and dict(statement.indices).get(J) == self.whole:
+            indices = tuple((name, self.tile if name == J else extent) for name, extent in statement.indices)
+            return replace(statement, indices=indices, body=tuple(self.store(one, tiles) for one in statement.body))
+        if isinstance(statement, Parallel) and any(store.target in parameters for store in statement.body):
+            return replace(statement, guard=And(statement.guard, Eq(PART, 0)))
+        return statement
+
+    def copy(self, copy: Copy) -> Copy:
+        """The copy of a part of a row; another copy as it is."""
+        if not isinstance(copy.source, Region) or not isinstance(copy.target, Region):
+            return copy
+        source = replace(copy.source, place=(*copy.source.place[:-1], (PART * self.part, self.part)))
+        target = replace(copy.target, place=(S.Zero, (S.Zero, self.part)))
+        return replace(copy, source=source, target=target, count=self.count if self.is_ragged else None)
+
+    def store(self, store: Store, tiles: frozenset[str]) -> Store:
+        """A store of an element of a part."""
+        is_of_tile = store.target in tiles
+        indices = store.indices if is_of_tile else tuple(self.of_part(one, tiles) for one in store.indices)
+        expr, guard = (self.of_part(one, tiles) for one in (store.expr, store.guard))
+        return replace(store, indices=indices, expr=expr, guard=guard)
+
+    def of_part(self, node: Any, tiles: frozenset[str]) -> Any:
+        """An expression of an element of a row as one of an element of a part; tiles hold the part's own."""
+        reads = (read for read in node.atoms(Load) if read.name in tiles)
+        own = {read: Load(read.name, *(one.xreplace({J: OWN}) for one in read.indices)) for read in reads}
+        inside = {Lt(J, self.length): Lt(OWN, self.count)}
+        return node.xreplace(own).xreplace(inside).xreplace({J: PART * self.part + J}).xreplace({OWN: J})
+
+
+OWN = index("own")
+"""Stands for the index of a loop over a part, while that of the row gives way."""

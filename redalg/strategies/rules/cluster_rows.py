@@ -1,0 +1,66 @@
+"""The rule for rows that are written again, and that no block holds: the blocks of a cluster hold a part each.
+
+Several tiles in turn would read such a row twice. H200, the share of the time of that; bfloat16: softmaxes of 65536
+elements 0.80, of 128256 0.79, of 151936 0.76, their logarithms of 128256 0.75; layer norms of 65536 0.83, of 128256
+0.98, of 151936 0.88; root mean squares 0.91, 0.99, 0.78; float32: softmaxes of 65536 0.81, of 128256 0.79, of 256000
+0.98, layer norms 0.81, 0.86, 1.13, root mean squares 0.91, 0.75, 0.87. Rows of two tensors of 32000 elements: layer
+norms of sums in bfloat16 0.68, weighed softmaxes 0.97, in float32 0.91.
+"""
+
+from __future__ import annotations
+
+from redalg.expression.dtypes import DTYPES
+from redalg.incremental.form import FusedForm
+from redalg.strategies.binding import Binding
+from redalg.strategies.device import LOAD_BYTES, DeviceSpec
+from redalg.strategies.levels import BLOCKS_OF_CLUSTER, CLUSTER, Parts, Whole
+from redalg.strategies.plan import Problem
+from redalg.strategies.rules.bulk_rows import (
+    FEW_LANES,
+    LEAST_BESIDE,
+    MANY_LANES,
+    blocks_at_once,
+    bytes_of_rows,
+    rows_along_memory,
+    sums_rows_alone,
+)
+from redalg.strategies.rules.long_rows import is_written_again
+from redalg.strategies.rules.parts import blocks, is_centred
+from redalg.strategies.rules.rows import row_schedule, vector
+from redalg.strategies.rules.tiles import round_up
+from redalg.strategies.rules.wide_rows import MOST_NARROW, MOST_WIDE
+from redalg.strategies.schedule import Schedule
+
+BLOCKS_TOGETHER = 3
+"""Blocks of few threads that a multiprocessor has side by side, of as few parts as leave room for them."""
+LEAST_OF_SEVERAL = 2 * MOST_NARROW
+"""Bytes of the rows of several tensors, from which no two blocks have room for them."""
+
+
+def cluster_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule | None:
+    """The schedule of rows whose parts lie in the shared memory of a cluster; None where it does not serve."""
+    if not device.wgmma or problem.compute == "float64" or not is_written_again(form, problem, binding):
+        return None
+    sizes = {DTYPES[problem.dtypes[one.name]].bytes for one in rows_along_memory(form, binding)}
+    outputs = sum(one.carries for one in form.outputs)
+    if len(sizes) != 1 or outputs != 1 or binding.packing is not None or not sums_rows_alone(form, binding):
+        return None
+    (size,), length = sizes, problem.sizes[binding.streamed.name]
+    row = bytes_of_rows(form, problem, binding)
+    longest = {2: MOST_NARROW, 4: MOST_WIDE}.get(size, length) if row == size else LEAST_OF_SEVERAL // row
+    if length <= longest or length * size % LOAD_BYTES:
+        return None
+    axis, wide = binding.streamed.name, LOAD_BYTES // size
+    for count in BLOCKS_OF_CLUSTER:
+        part = round_up(-(-length // count), wide)
+        if blocks_at_once(round_up(part, FEW_LANES * vector(problem)) * row, FEW_LANES, device) >= BLOCKS_TOGETHER:
+            threads = FEW_LANES
+            break
+    else:
+        threads = MANY_LANES
+    tile = round_up(part, threads * vector(problem))
+    many = blocks(binding, problem, 1, 1) * count >= 2 * LEAST_BESIDE * device.multiprocessors
+    if not many or blocks_at_once(tile * row, threads, device) < (LEAST_BESIDE if is_centred(form) else 1):
+        return None
+    schedule = row_schedule(device, binding, (1, tile), threads, "row", stages=1)
+    return schedule.having(Parts(axis, count, merge=CLUSTER), Whole(axis, tile, memory="shared"))
