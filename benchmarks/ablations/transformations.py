@@ -277,17 +277,24 @@ class Worth(Measured):
 
     def table(self, content: Document) -> Table:
         return Table(("model", "of", *LEVELS), [
-            (f"{line['name']}, {line['dtype']}", quantity, *(cell(line["levels"][level]) for level in LEVELS))
+            (named(line), quantity, *(cell(line["levels"][level]) for level in LEVELS))
             for line in content["rows"] for quantity, cell in CELLS.items()
         ])  # fmt: skip
 
     def said(self, content: Document) -> str:
-        measured = all(each["time_us"] is not None for line in content["rows"] for each in line["levels"].values())
+        times = [each["time_us"] is not None for line in content["rows"] for each in line["levels"].values()]
         counted = ("V0: no transformation; V1: horizontal fusion; V2: and vertical fusion; V3: and grid "
                    "synchronisation; V4: and data reuse. Kernels and bytes are counted on the graphs, for the "
                    f"{content['card']}; a statement in no group counts as a kernel, although Inductor fuses "
                    "some.")  # fmt: skip
-        return counted if measured else f"{counted} Times need a GPU, and none was there."
+        if all(times):
+            return counted
+        return f"{counted} Times need a GPU, and {'some rows had none' if any(times) else 'none was there'}."
+
+
+def named(line: Mapping[str, Any]) -> str:
+    """A model's name and dtype, and the device if the row was added from another than the file's."""
+    return ", ".join((line["name"], line["dtype"], *([line["device"]] if "device" in line else [])))
 
 
 CELLS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {

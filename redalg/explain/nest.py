@@ -59,6 +59,14 @@ def level_lines(head: str, note: str, size: int) -> Iterator[str]:
         head = ""
 
 
+MERGES = {
+    "kernel": "a second kernel merges their states",
+    "launch": "the block that is done last merges their states",
+    "cluster": "each block of a cluster stores its sums in the shared memory of the others",
+}
+"""The place where states of parts are merged -> what happens there."""
+
+
 def level_words(level: Level, inside: tuple[Level, ...]) -> tuple[str, str]:
     """The head of a level's line, and what it does."""
     if isinstance(level, Persistent):
@@ -70,12 +78,12 @@ def level_words(level: Level, inside: tuple[Level, ...]) -> tuple[str, str]:
     if isinstance(level, Pad):
         return f"rows = {level.rows}", "rows of a tile that no axis gives; one is used"
     if isinstance(level, Parts):
-        merge = "a second kernel" if level.merge == "kernel" else "the block that is done last"
-        return "for part in grid:", f"{level.axis} in {level.count} parts side by side; {merge} merges their states"
+        return "for part in grid:", f"{level.axis} in {level.count} parts side by side; {MERGES[level.merge]}"
     if isinstance(level, Loop):
         return f"for {level.axis}_tile in order:", loop_words(level, inside)
     if isinstance(level, Whole):
-        return f"all of {level.axis}:", f"one tile of {level.tile}, so that nothing is merged"
+        kept = " in shared memory; threads compute elements where they need them" * (level.memory == "shared")
+        return f"all of {level.axis}:", f"one tile of {level.tile}{kept or ', so that nothing is merged'}"
     if isinstance(level, Lanes):
         keeps = any(isinstance(one, Loop) for one in inside)
         how = "each keeps a state; merged after the loop" if keeps else "their results are merged at once"

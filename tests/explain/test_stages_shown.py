@@ -240,6 +240,7 @@ def test_a_schedule_is_a_nest_of_loops(golden) -> None:
         Schedule(Grid("b"), Loop("n", 512), Lanes("n", 128)),
         Schedule(Persistent(2), Grid("b"), Whole("n", 4096), Lanes("n", 512)),
         Schedule(Grid("b"), Pad(16), Parts("k", 8), Loop("k", 64), Loop("d", 16), ScalarCores(64)),
+        Schedule(Grid("b"), Parts("n", 4, merge="cluster"), Whole("n", 32768, memory="shared"), Lanes("n", 256)),
     ]
     golden("nests", "\n\n".join(map(loop_nest, schedules)))
 

@@ -128,6 +128,7 @@ def test_levels_that_make_no_cluster_are_refused(levels: tuple[Any, ...], messag
 
 @pytest.mark.parametrize(("form", "elements", "message"), [
     (ALL["softmax"], 4098, "of which not each begins at a multiple of 16 bytes"),
+    (ALL["softmax"], 8, "of which 3 blocks take all, in vectors of 4. Use fewer blocks"),
     (ra.fuse(ra.softmax(x, n) * ra.sum(y, n), axes="b h n"), 4096, "the sums alone read `y_tile`"),
 ])  # fmt: skip
 def test_rows_that_no_cluster_shares_out_are_refused(form: Any, elements: int, message: str) -> None:

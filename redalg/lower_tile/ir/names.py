@@ -60,6 +60,7 @@ RESERVED = NATIVE | frozenset(
         "warp",
         "lane",
         "block",
+        "warps_of_blocks",
         "constant",
         "compiled",
         "device",

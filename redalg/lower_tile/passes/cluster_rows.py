@@ -79,6 +79,11 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter], 
     (length,) = lengths
     wide = LOAD_BYTES // min(DTYPES[one.dtype].bytes for one in sources)
     part = round_up(-(-length // plan.segments), wide)
+    if part * (plan.segments - 1) >= length:
+        raise PlanError(
+            f"schedule `{plan}` shares out rows of {length} elements, of which {plan.segments - 1} blocks take all, in "
+            f"vectors of {wide}. Use fewer blocks."
+        )
     whole = plan.segments * plan.block_streamed
     count = Bind(names.fresh("length"), Min(part, length - PART * part), "int32")
     split = Split(part, length, whole, plan.block_streamed, Load(count.name))
