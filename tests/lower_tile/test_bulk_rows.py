@@ -129,6 +129,18 @@ def test_a_kernel_that_needs_other_elements_is_refused() -> None:
         lowered(best, (3, 2, 512), "float32", level="row", threads=64, stages=1)
 
 
+def test_a_tile_that_rounds_its_elements_is_refused() -> None:
+    """Computed where it is read, an element would keep its digits."""
+    lowering = lowered(FORMS["softmax"], (3, 2, 512), "float32", level="row")
+    plan, dtypes = lowering.source.plan, {"out": "float32"}
+    program = assemble(lowering.stages, plan, lowering.problem, dtypes)
+    [kernel] = program.kernels
+    assert bulk_copies(rows_in_bulk(program, {0: plan}))
+    buffers = tuple(replace(one, dtype="bfloat16") if one.name == "term" else one for one in kernel.buffers)
+    with pytest.raises(PlanError, match="Kernels of this form compute it of others too"):
+        rows_in_bulk(replace(program, kernels=(replace(kernel, buffers=buffers),)), {0: plan})
+
+
 def test_rules_offer_registers_where_a_kernel_has_no_program() -> None:
     """Rows of the gate and of the data begin at vectors of their own."""
     program = FORMS["a gate of some rows"].lower("H200", {"b": 4096, "h": 3, "n": 32001}, "bfloat16").program

@@ -158,6 +158,15 @@ def test_blocks_store_in_the_memory_of_others(name: str, elements: int) -> None:
     assert compiled.spill_bytes == 0
 
 
+def test_a_launch_has_three_dimensions_of_which_the_cluster_takes_one() -> None:
+    form = ra.fuse(ra.softmax(ra.tensor("x[a,b,h,n]"), n), axes="a b h n")
+    plan = ra.Schedule(Grid("a"), Grid("b"), Grid("h"), Parts("n", 2, merge=CLUSTER), Whole("n", 1024, memory="shared"),
+                       Lanes("n", 64))  # fmt: skip
+    text = form.source("sm_90a", {"a": 5, "b": 3, "h": 7, "n": 2048}, "float32", plan=plan)
+    assert "with T.Kernel(2, 105, **launch, cluster_dims=(2, 1, 1)) as (part, block):" in text
+    assert "h_block = block % 7" in text
+
+
 @pytest.mark.parametrize(("operation", "sizes", "dtype", "blocks", "tile", "lanes"), [
     ("softmax", (1024, 128256), "bfloat16", 4, 32768, 256), ("softmax", (512, 151936), "float16", 8, 20480, 256),
     ("layer_norm", (1024, 65536), "float32", 4, 16384, 256), ("rms_norm", (256, 256000), "float32", 8, 32768, 512),

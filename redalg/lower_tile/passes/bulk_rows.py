@@ -5,10 +5,10 @@
                                           t[j] = g(f(x_tile[j]), m);    s = sum of t
                                           out[j] = h(g(f(x_tile[j]), m), s)
 
-Exact: tiles that are stored once stand for what they are stored as. A thread then keeps sums of elements and no
-elements, so that blocks of few threads take long rows, and several blocks lie side by side: one loads while another
-stores. An exponential is computed for its sum and for its output. A row that begins anywhere is fetched from its first
-vector on, as many vectors as every row has; its ends are loaded apart (`aligned_rows`).
+Exact: tiles that are stored once, and are not rounded, stand for what they are stored as. A thread then keeps sums of
+elements and no elements, so that blocks of few threads take long rows, and several blocks lie side by side: one loads
+while another stores. An exponential is computed for its sum and for its output. A row that begins anywhere is fetched
+from its first vector on, as many vectors as every row has; its ends are loaded apart (`aligned_rows`).
 
 Weights of all rows that several sums read are read again for each.
 """
@@ -211,7 +211,9 @@ def row_of_block(kernel: Kernel, parameters: Mapping[str, Parameter]) -> BlockRo
     for name, value in values_of_tiles(kernel, buffers):
         reads = value.atoms(Load) if value is not None else set[Load]()
         elsewhere = any(load.name in buffers and load.indices != (I, J) for load in reads)
-        if value is None or elsewhere or name not in once or not {load.name for load in reads} <= known_names:
+        rounds = buffers[name].dtype not in ("float32", "float64")
+        known_reads = {load.name for load in reads} <= known_names
+        if value is None or elsewhere or rounds or name not in once or not known_reads:
             return None
         known = {Load(each, I, J): of for each, of in computed.items()}
         computed[name] = value.xreplace(known)
