@@ -151,7 +151,7 @@ def test_a_saved_file_begins_with_counters_at_0(tmp_path: Path) -> None:
 
 
 def test_parts_are_merged_by_a_kernel_or_in_the_launch() -> None:
-    said = "Parts(merge='grid') should be 'kernel' or 'launch'."
+    said = "Parts(merge='grid') should be 'kernel', 'launch' or 'cluster'."
     with pytest.raises(PlanError, match=re.escape(said)):
         lowered("one query", "sm_90a", merge="grid")
 

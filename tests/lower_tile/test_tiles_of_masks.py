@@ -79,12 +79,12 @@ def read_tiles(name: str, data: dict[str, Any], parts: int) -> tuple[np.ndarray,
     tiles = defaultdict[int, list[int]](list)
     read = interpreter._Block._read
 
-    def recorded(block: Any, region: Region) -> Any:
+    def recorded(block: Any, region: Region, *rest: float) -> Any:
         if region.name == "V":
             places = {str(variable): at for variable, at in block.variables.items()} | block.tiles
             rows = next(at for name, at in places.items() if name.startswith("q_block") and "turn" not in name)
             tiles[int(rows)].append([first for first, _, _ in block._spans(region)][1] // BLOCK)
-        return read(block, region)
+        return read(block, region, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter._Block, "_read", recorded)
