@@ -66,6 +66,14 @@ ROUNDING = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
 """The share of the largest number that an output of a dtype may be off by."""
 
 
+def of_short_axis(elements: int, length: int, plan: Any) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """A softmax over the first elements of rows of a length under a plan, its data, and what it is in float64."""
+    short, x = ra.axis("n", size=elements), torch.randn((9, length), generator=torch.Generator().manual_seed(0))
+    form = ra.fuse(ra.softmax(ra.Tensor("x")[ra.axis("b"), short], short), axes="b n")
+    lowering = form.lower("sm_90a", {"b": 9}, "float32", shapes={"x": (9, length)}, plan=plan)
+    return lowering, x, torch.softmax(x[:, :elements].double(), 1)
+
+
 def is_near(out: Any, wanted: torch.Tensor, dtype: str) -> bool:
     """Within rounding of what is large beside it."""
     error = torch.from_numpy(np.asarray(out)).double().reshape(wanted.shape) - wanted

@@ -21,8 +21,19 @@ from redalg.lower_tile.passes.aligned_rows import rows_by_vectors
 from redalg.lower_tile.passes.order import run_passes
 from redalg.lower_tile.place.build import assemble
 from redalg.runtime.compile.compile import compile_only
+from redalg.strategies.levels import Grid, Lanes, Loop, Whole
 from redalg.strategies.schedule import with_choices
-from tests.cases.whole_rows import FORMS, check_near, drawn, interpreted, is_near, lowered, run_on_c, run_on_gpu
+from tests.cases.whole_rows import (
+    FORMS,
+    check_near,
+    drawn,
+    interpreted,
+    is_near,
+    lowered,
+    of_short_axis,
+    run_on_c,
+    run_on_gpu,
+)
 from tests.sweeps import draws
 
 n, (x,) = ra.axis("n"), ra.tensors("x[b,h,n]")
@@ -59,6 +70,15 @@ def test_rows_mean_the_definition(
     tensors = drawn(form, shape, dtype, seed)
     program = lowered(form, shape, dtype, **WAYS[way]).program
     check_near(interpreted(program, tensors), form, tensors, dtype)
+
+
+@pytest.mark.parametrize("tile", [Whole("n", 1024), Loop("n", 256)])
+@pytest.mark.parametrize(("elements", "length"), [(1000, 1001), (1000, 1005), (1001, 1003), (1024, 1025), (1000, 2001)])
+def test_an_axis_that_ends_ahead_of_its_dimension(elements: int, length: int, tile: Any) -> None:
+    """What lies behind the axis in a row is no element of it."""
+    lowering, data, wanted = of_short_axis(elements, length, ra.Schedule(Grid("b"), tile, Lanes("n", 32)))
+    found = interpreted(lowering.program, {"x": data})["out"]
+    assert is_near(found / float(wanted.max()), wanted / wanted.max(), "float32")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -20,10 +20,10 @@ from redalg.lower_tile.passes.bulk_rows import rows_in_bulk
 from redalg.lower_tile.passes.order import run_passes
 from redalg.lower_tile.place.build import assemble
 from redalg.runtime.compile.compile import compile_only
-from redalg.strategies.levels import Lanes, Whole
+from redalg.strategies.levels import Grid, Lanes, Whole
 from redalg.strategies.schedule import with_choices
 from tests.cases.kernels import outputs_of
-from tests.cases.whole_rows import FORMS, check_near, drawn, interpreted, lowered, run_on_c
+from tests.cases.whole_rows import FORMS, check_near, drawn, interpreted, is_near, lowered, of_short_axis, run_on_c
 from tests.sweeps import draws
 
 n = ra.axis("n")
@@ -127,6 +127,17 @@ def test_a_kernel_that_needs_other_elements_is_refused() -> None:
     best = ra.fuse({"v": (ra.topk(x, n, ra.axis("j", size=3))[0], "b h j")})
     with pytest.raises(PlanError, match="Kernels of this form compute it of others too"):
         lowered(best, (3, 2, 512), "float32", level="row", threads=64, stages=1)
+
+
+def test_an_axis_that_ends_ahead_of_its_dimension() -> None:
+    """A row that begins at a vector is fetched beyond the axis; of one that begins anywhere the ends are not known."""
+    plan = ra.Schedule(Grid("b"), Whole("n", 1024, memory="shared"), Lanes("n", 64))
+    lowering, data, wanted = of_short_axis(1000, 1008, plan)
+    found = interpreted(lowering.program, {"x": data})["out"]
+    assert bulk_copies(lowering.program)
+    assert is_near(found / float(wanted.max()), wanted / wanted.max(), "float32")
+    with pytest.raises(PlanError, match="not each begins at a multiple of 16 bytes"):
+        of_short_axis(1000, 1001, plan)
 
 
 def test_a_tile_that_rounds_its_elements_is_refused() -> None:

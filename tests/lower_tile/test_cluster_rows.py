@@ -22,7 +22,7 @@ from redalg.runtime.compile.compile import compile_only
 from redalg.strategies.levels import CLUSTER, Grid, Lanes, Loop, Parts, Whole
 from redalg.strategies.rules.tiles import round_up
 from tests.cases.kernels import outputs_of
-from tests.cases.whole_rows import check_near, drawn, interpreted
+from tests.cases.whole_rows import check_near, drawn, interpreted, of_short_axis
 from tests.lower_tile.test_bulk_rows import ALL
 from tests.sweeps import draws
 
@@ -134,6 +134,13 @@ def test_levels_that_make_no_cluster_are_refused(levels: tuple[Any, ...], messag
 def test_rows_that_no_cluster_shares_out_are_refused(form: Any, elements: int, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         in_cluster(form, (3, 1, elements), "float32", 4)
+
+
+def test_an_axis_that_ends_ahead_of_its_dimension_is_refused() -> None:
+    """Its blocks would not know where their parts end."""
+    plan = ra.Schedule(Grid("b"), Parts("n", 4, merge=CLUSTER), Whole("n", 1024, memory="shared"), Lanes("n", 64))
+    with pytest.raises(PlanError, match="axis n ends ahead of them"):
+        of_short_axis(4000, 4004, plan)
 
 
 def test_clusters_have_2_4_or_8_blocks() -> None:

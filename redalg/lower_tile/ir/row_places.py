@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
-from sympy import Expr, S
+from sympy import Expr, Lt, S
+from sympy.core.basic import Basic
 
 from redalg.lower_tile.ir.program import Copy, Loop, Parallel, Parameter, Region, Statement, expressions
 from redalg.lower_tile.ir.row_pieces import I, J
@@ -28,6 +29,11 @@ def accesses_of(statements: Iterable[Statement], width: int) -> Iterator[Access]
             yield from ((store.target, store.indices) for store in statement.body)
         for node in expressions(statement):
             yield from ((load.name, load.indices) for load in node.atoms(Load))
+
+
+def conditions_of(statements: Iterable[Statement]) -> set[Basic]:
+    """The conditions of all statements that an index is less than a number."""
+    return {one for statement in statements for node in expressions(statement) for one in node.atoms(Lt)}
 
 
 def place_of_copy(source: Region, width: int) -> Iterator[Expr]:

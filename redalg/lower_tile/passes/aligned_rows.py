@@ -49,7 +49,14 @@ from redalg.lower_tile.ir.program import (
     nested_statements,
 )
 from redalg.lower_tile.ir.row_pieces import Ends, I, J, Piece, Vectors
-from redalg.lower_tile.ir.row_places import Access, accesses_of, place_of_copy, row_number, with_one_dimension
+from redalg.lower_tile.ir.row_places import (
+    Access,
+    accesses_of,
+    conditions_of,
+    place_of_copy,
+    row_number,
+    with_one_dimension,
+)
 from redalg.lower_tile.ir.runtime_sizes import bytes_of_parameter
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.device import LOAD_BYTES
@@ -227,6 +234,8 @@ def rows_of(kernel: Kernel, parameters: Mapping[str, Parameter]) -> Rows | None:
     if not all(takes_whole_rows(one, length, width) for one in statements if isinstance(one, Loop)):
         return None
     places = frozenset(place[-1] for name, place in accesses if name in tensors)
+    if not any(Lt(place, length) in conditions_of(statements) for place in places):
+        return None  # the axis ends ahead of its dimension
     return Rows(number, length, vector, tensors, tiles, places, steps, in_bulk)
 
 

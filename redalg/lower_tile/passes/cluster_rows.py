@@ -38,6 +38,7 @@ from redalg.lower_tile.ir.program import (
     index,
 )
 from redalg.lower_tile.ir.row_pieces import J
+from redalg.lower_tile.ir.row_places import conditions_of
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.device import LOAD_BYTES
 from redalg.strategies.levels import CLUSTER
@@ -85,6 +86,12 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter], 
             f"vectors of {wide}. Use fewer blocks."
         )
     whole = plan.segments * plan.block_streamed
+    loops = (one for one in kernel.body if isinstance(one, Parallel) and dict(one.indices).get(J) == whole)
+    if whole != length and not all(Lt(J, length) in conditions_of([one]) for one in loops):
+        raise PlanError(
+            f"schedule `{plan}` shares out rows of {length} elements among blocks, and axis {plan.binding.streamed} "
+            "ends ahead of them. Use a Loop."
+        )
     count = Bind(names.fresh("length"), Min(part, length - PART * part), "int32")
     split = Split(part, length, whole, plan.block_streamed, Load(count.name))
     body = tuple(split.statement(one, wide_tiles(kernel, whole), {*parameters}) for one in kernel.body)
