@@ -59,7 +59,7 @@ def level_lines(head: str, note: str, size: int) -> Iterator[str]:
         head = ""
 
 
-MERGES = {
+WORDS_OF_MERGES = {
     "kernel": "a second kernel merges their states",
     "launch": "the block that is done last merges their states",
     "cluster": "each block of a cluster stores its sums in the shared memory of the others",
@@ -78,12 +78,12 @@ def level_words(level: Level, inside: tuple[Level, ...]) -> tuple[str, str]:
     if isinstance(level, Pad):
         return f"rows = {level.rows}", "rows of a tile that no axis gives; one is used"
     if isinstance(level, Parts):
-        return "for part in grid:", f"{level.axis} in {level.count} parts side by side; {MERGES[level.merge]}"
+        return "for part in grid:", f"{level.axis} in {level.count} parts side by side; {WORDS_OF_MERGES[level.merge]}"
     if isinstance(level, Loop):
         return f"for {level.axis}_tile in order:", loop_words(level, inside)
     if isinstance(level, Whole):
-        kept = " in shared memory; threads compute elements where they need them" * (level.memory == "shared")
-        return f"all of {level.axis}:", f"one tile of {level.tile}{kept or ', so that nothing is merged'}"
+        memory = " in shared memory; threads compute elements where they need them" * (level.memory == "shared")
+        return f"all of {level.axis}:", f"one tile of {level.tile}{memory or ', so that nothing is merged'}"
     if isinstance(level, Lanes):
         keeps = any(isinstance(one, Loop) for one in inside)
         how = "each keeps a state; merged after the loop" if keeps else "their results are merged at once"

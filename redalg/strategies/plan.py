@@ -157,6 +157,11 @@ class Plan:
         length = self.binding.all_sizes(problem.sizes)[axis]
         return axis not in problem.varying and self.segments * self.block_streamed >= length
 
+    @property
+    def fetches_rows(self) -> bool:
+        """True if one tile that holds the whole row lies in shared memory."""
+        return self.level == "row" and self.stages > 0
+
     def of_whole_rows(self) -> Plan:
         """The plan of one block in place of a cluster, whose tile holds a whole row."""
         if self.merge != CLUSTER:
@@ -178,7 +183,7 @@ class Plan:
     @property
     def obstacle(self) -> str:
         """The reason why no kernel of the device has these numbers at any sizes; empty if there is none."""
-        if self.level == "row" and self.stages and not self.device.wgmma:
+        if self.fetches_rows and not self.device.wgmma:
             return f"fetches rows in bulk, which {self.device.target} cannot. Keep them in registers"
         if self.device.target == "c":
             return ""
@@ -186,11 +191,11 @@ class Plan:
             return f"gives a block {self.threads} threads. Use a multiple of 32 from 32 to {MOST_THREADS}"
         if self.warp_specialized and not self.device.wgmma:
             return f"specialises warps, which {self.device.target} cannot. Use a loop that is not specialised"
-        if self.merge == CLUSTER and not (self.level == "row" and self.stages):
+        if self.merge == CLUSTER and not self.fetches_rows:
             return 'merges parts in a cluster whose rows are in registers. Use Whole(…, memory="shared")'
-        if self.level == "row" and self.stages and self.block_row > 1:
+        if self.fetches_rows and self.block_row > 1:
             return f"fetches {self.block_row} rows a block in bulk. Use one, or keep them in registers"
-        if self.level == "row" and self.stages and self.persistent:
+        if self.fetches_rows and self.persistent:
             return "fetches rows in bulk in blocks that stay. Leave Persistent out"
         if self.block_inner % 16:
             return f"cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16"

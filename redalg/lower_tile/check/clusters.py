@@ -1,4 +1,4 @@
-"""Run the blocks of a cluster side by side on arrays, so that each finds what the others tell it."""
+"""Run blocks on arrays, those of a cluster side by side: each finds what the others tell it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from sympy.core.basic import Basic
 
 from redalg.lower_tile.ir.exchange import Exchange
 from redalg.lower_tile.ir.program import Kernel, Statement
-
-Place = Sequence[int]
 
 
 class Block(Protocol):
@@ -27,23 +25,22 @@ class Block(Protocol):
         """The value of an expression."""
 
 
-def variables_at(kernel: Kernel, place: Place, sizes: Mapping[Symbol, int]) -> dict[Symbol, int]:
+def variables_at(kernel: Kernel, place: Sequence[int], sizes: Mapping[Symbol, int]) -> dict[Symbol, int]:
     """The variables of a block at a place of a kernel's grid, and the run-time sizes."""
     return {**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))}
 
 
-def run_cluster(
-    blocks: Sequence[Block], body: Sequence[Statement], points: Sequence[tuple[Place, Mapping[Symbol, int]]]
-) -> None:  # fmt: skip
-    """Run the blocks of a cluster, statement by statement."""
-    for block, (_, variables) in zip(blocks, points, strict=True):
-        block.variables = dict(variables)
-    for statement in body:
-        for block in blocks:
-            if isinstance(statement, Exchange):
-                tell_others(block, statement, blocks)
-            else:
-                block.execute(statement)
+def run_blocks(blocks: Sequence[Block], kernel: Kernel, points: Sequence[dict[Symbol, int]]) -> None:
+    """Run the blocks of a cluster, or one block, for points of the grid: as many at once as there are blocks."""
+    for first in range(0, len(points), len(blocks)):
+        for block, variables in zip(blocks, points[first:], strict=False):
+            block.variables = variables
+        for statement in kernel.body:
+            for block in blocks:
+                if isinstance(statement, Exchange):
+                    tell_others(block, statement, blocks)
+                else:
+                    block.execute(statement)
 
 
 def tell_others(block: Block, exchange: Exchange, blocks: Sequence[Block]) -> None:

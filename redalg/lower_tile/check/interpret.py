@@ -21,7 +21,7 @@ from redalg.expression import Cast, Where
 from redalg.expression.dtypes import is_emulated
 from redalg.expression.operators import numpy_function, operator_of
 from redalg.incremental.arrays.numpy_ops import NumpyOps
-from redalg.lower_tile.check.clusters import run_cluster, variables_at
+from redalg.lower_tile.check.clusters import run_blocks, variables_at
 from redalg.lower_tile.check.turns import Blocks, kernels_in_order, points_of_blocks
 from redalg.lower_tile.ir.powers import above_and_below, factors_of_power, is_negative_power, is_rsqrt
 from redalg.lower_tile.ir.program import (
@@ -114,13 +114,9 @@ def interpret(
         for kernel, instances in kernels_in_order(program, memory):
             extents = shape_at(tuple(extent for _, extent in kernel.grid), sizes)
             for points in order(points_of_blocks(kernel, extents)):
-                block = _Block(kernel, memory, program.compute)
-                variables = [(place, variables_at(kernel, place, sizes)) for place in points]
-                if kernel.cluster > 1:
-                    run_cluster([_Block(kernel, memory, program.compute) for _ in points], kernel.body, variables)
-                for place, point in variables if kernel.cluster == 1 else ():
-                    if instances is None or place[-1] in instances:
-                        block.run(point)
+                blocks = [_Block(kernel, memory, program.compute) for _ in range(kernel.cluster)]
+                taken = [place for place in points if instances is None or place[-1] in instances]
+                run_blocks(blocks, kernel, [variables_at(kernel, place, sizes) for place in taken])
     counters = {one.key: memory[one.name] for one in program.parameters if one.role == "counter"}
     return {**arrays, **counters}
 
@@ -137,11 +133,6 @@ class _Block:
         self.variables: dict[Symbol, Any] = {}
         self.rounding = {one.name: one.dtype for one in kernel.buffers if is_emulated(one.dtype)}
         self.tiles = {one.name: np.zeros(one.shape, emulation_dtype(one.dtype)) for one in kernel.buffers}
-
-    def run(self, point: Mapping[Symbol, int]) -> None:
-        self.variables = dict(point)
-        for statement in self.kernel.body:
-            self.execute(statement)
 
     def execute(self, statement: Statement) -> None:
         {

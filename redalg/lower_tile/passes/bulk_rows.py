@@ -44,7 +44,6 @@ from redalg.lower_tile.ir.row_pieces import I, J
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.passes.aligned_rows import LEAST_ROW, rows_by_vectors
 from redalg.strategies.device import LOAD_BYTES
-from redalg.strategies.levels import CLUSTER
 from redalg.strategies.plan import Plan
 from redalg.strategies.rules.bulk_rows import blocks_at_once
 
@@ -52,8 +51,8 @@ from redalg.strategies.rules.bulk_rows import blocks_at_once
 def fetch_rows_in_bulk(program: TileProgram, plan: Plan) -> TileProgram:
     """The program whose kernels of a row a block fetch it in bulk, where their plan has it in shared memory."""
     own = {place: kernel.plan or plan for place, kernel in enumerate(program.kernels)}
-    asked = {place: one for place, one in own.items() if one.level == "row" and one.stages}
-    return rows_in_bulk(program, asked) if asked else program
+    plans = {place: one for place, one in own.items() if one.fetches_rows}
+    return rows_in_bulk(program, plans) if plans else program
 
 
 def rows_in_bulk(program: TileProgram, plans: Mapping[int, Plan]) -> TileProgram:
@@ -72,15 +71,17 @@ def rows_in_bulk(program: TileProgram, plans: Mapping[int, Plan]) -> TileProgram
         )
     kernels = tuple(in_bulk(kernel, found[place], plans[place], names) if place in found else kernel
                     for place, kernel in enumerate(program.kernels))  # fmt: skip
-    fetched = from_vectors_on(replace(program, kernels=kernels))
-    parameters = {one.name: one for one in fetched.parameters}
-    if any(begin_anywhere(kernel, parameters) for kernel in fetched.kernels):
+    program = from_vectors_on(replace(program, kernels=kernels))
+    parameters = {one.name: one for one in program.parameters}
+    if any(begin_anywhere(kernel, parameters) for kernel in program.kernels):
         raise PlanError(
             f"schedule `{next(iter(plans.values()))}` has rows in shared memory, of which not each begins at a "
             f"multiple of {LOAD_BYTES} bytes. Such rows have {LEAST_ROW} elements or more, and kernels read no other "
             "rows along them. Keep the tile in registers."
         )
-    return replace(fetched, kernels=tuple(without_rest(one, parameters) for one in fetched.kernels))
+    bodies = (tuple(without_rest(one, parameters) for one in kernel.body) for kernel in program.kernels)
+    kernels = tuple(replace(kernel, body=body) for kernel, body in zip(program.kernels, bodies, strict=True))
+    return replace(program, kernels=kernels)
 
 
 def from_vectors_on(program: TileProgram) -> TileProgram:
@@ -92,30 +93,26 @@ def from_vectors_on(program: TileProgram) -> TileProgram:
 
 def begin_anywhere(kernel: Kernel, parameters: Mapping[str, Parameter]) -> bool:
     """Tell if a kernel fetches rows of which single ones do not begin where a vector does."""
+    rows = (one for one in parameters_in_bulk(kernel, parameters) if len(one.shape) > 1)
+    return any(one.shape[-1] * DTYPES[one.dtype].bytes % LOAD_BYTES for one in rows)
+
+
+def parameters_in_bulk(kernel: Kernel, parameters: Mapping[str, Parameter]) -> list[Parameter]:
+    """The parameters of which a kernel fetches rows."""
     copies = (one.source for one in kernel.body if isinstance(one, Copy) and one.in_bulk)
-    rows = (parameters[one.name] for one in copies if isinstance(one, Region))
-    return any(len(one.shape) > 1 and one.shape[-1] * DTYPES[one.dtype].bytes % LOAD_BYTES for one in rows)
+    return [parameters[one.name] for one in copies if isinstance(one, Region)]
 
 
-def without_rest(kernel: Kernel, parameters: Mapping[str, Parameter]) -> Kernel:
-    """A kernel that fetches the elements that rows have, and not the rest of a tile."""
-    body = list[Statement]()
-    for statement in kernel.body:
-        if isinstance(statement, Copy) and statement.in_bulk and isinstance(statement.target, str):
-            body.append(elements_alone(statement, parameters))
-        else:
-            body.append(statement)
-    return replace(kernel, body=tuple(body))
-
-
-def elements_alone(copy: Copy, parameters: Mapping[str, Parameter]) -> Copy:
-    """A copy of a whole tile as one of the elements that a row has."""
-    if not isinstance(copy.source, Region):
-        raise AssertionError(f"`{copy}` copies no row")
-    length = parameters[copy.source.name].shape[-1]
-    at = (one[0] if isinstance(one, tuple) else one for one in copy.source.place[:-1])
-    source = replace(copy.source, place=(*at, (S.Zero, length)))
-    return replace(copy, source=source, target=Region(str(copy.target), (S.Zero, (S.Zero, length))))
+def without_rest(statement: Statement, parameters: Mapping[str, Parameter]) -> Statement:
+    """A statement that fetches the elements that rows have, and not the rest of a tile; another one as it is."""
+    if not isinstance(statement, Copy) or not statement.in_bulk or isinstance(statement.target, Region):
+        return statement
+    if not isinstance(statement.source, Region):
+        raise AssertionError(f"`{statement}` copies no row")
+    length = parameters[statement.source.name].shape[-1]
+    at = (one[0] if isinstance(one, tuple) else one for one in statement.source.place[:-1])
+    source = replace(statement.source, place=(*at, (S.Zero, length)))
+    return replace(statement, source=source, target=Region(statement.target, (S.Zero, (S.Zero, length))))
 
 
 # ---- a kernel --------------------------------------------------------------------------------------------------------
@@ -123,8 +120,7 @@ def elements_alone(copy: Copy, parameters: Mapping[str, Parameter]) -> Copy:
 
 def in_bulk(kernel: Kernel, row: BlockRow, plan: Plan, names: Names) -> Kernel:
     """A kernel that fetches its rows in bulk, with as many blocks on a multiprocessor as its memory has room for."""
-    own = plan.segments if plan.merge == CLUSTER else 1
-    beside = max(1, blocks_at_once(row.bytes // own, plan.threads, plan.device))
+    beside = max(1, blocks_at_once(row.bytes // plan.segments, plan.threads, plan.device))
     body, copies = row.in_statements(kernel, names)
     buffers = (replace(one, scope="shared") if one.name in row.loaded else one for one in kernel.buffers)
     read = {name for one in body for name in names_in(one)}

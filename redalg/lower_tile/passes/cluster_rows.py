@@ -40,6 +40,7 @@ from redalg.lower_tile.ir.program import (
 from redalg.lower_tile.ir.row_pieces import J
 from redalg.lower_tile.ir.row_places import conditions_of
 from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.passes.bulk_rows import parameters_in_bulk
 from redalg.strategies.device import LOAD_BYTES
 from redalg.strategies.levels import CLUSTER
 from redalg.strategies.plan import Plan
@@ -64,8 +65,7 @@ def share_rows_in_clusters(program: TileProgram, plan: Plan) -> TileProgram:
 
 def _in_kernel(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter], names: Names) -> Kernel:
     """A kernel whose blocks take a part of a row each."""
-    copies = [one for one in kernel.body if isinstance(one, Copy) and one.in_bulk]
-    sources = [parameters[one.source.name] for one in copies if isinstance(one.source, Region)]
+    sources = parameters_in_bulk(kernel, parameters)
     lengths = {one.shape[-1] for one in sources}
     if len(lengths) != 1 or any(len(one.shape) == 1 for one in sources):
         raise PlanError(
@@ -93,29 +93,17 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter], 
             "ends ahead of them. Use a Loop."
         )
     count = Bind(names.fresh("length"), Min(part, length - PART * part), "int32")
-    split = Split(part, length, whole, plan.block_streamed, Load(count.name))
-    body = tuple(split.statement(one, wide_tiles(kernel, whole), {*parameters}) for one in kernel.body)
-    bound = () if part == plan.block_streamed and part * plan.segments == length else (count,)
-    tiles = wide_tiles(kernel, whole)
-    buffers = tuple(part_of_tile(one, plan.block_streamed) if one.name in tiles else one for one in kernel.buffers)
-    grid = ((PART, plan.segments), *kernel.grid)
-    return replace(kernel, grid=grid, buffers=buffers, body=(*bound, *body), cluster=plan.segments)
+    tiles = frozenset(one.name for one in kernel.buffers if one.shape[-1] == whole)
+    split = Split(part, length, whole, plan.block_streamed, Load(count.name), tiles, frozenset(parameters))
+    body = (*(() if whole == length else (count,)), *map(split.statement, kernel.body))
+    grid, buffers = ((PART, plan.segments), *kernel.grid), tuple(map(split.buffer, kernel.buffers))
+    return replace(kernel, grid=grid, buffers=buffers, body=body, cluster=plan.segments)
 
 
 def tiles_read_last(kernel: Kernel) -> set[str]:
     """The names that a kernel mentions behind its last sum: their memory is theirs until then."""
     last = max((place for place, one in enumerate(kernel.body) if isinstance(one, ReduceTile)), default=-1)
     return {name for one in kernel.body[last + 1 :] for name in names_in(one)}
-
-
-def part_of_tile(tile: Buffer, width: int) -> Buffer:
-    """The tile of a part of a row."""
-    return replace(tile, shape=(*tile.shape[:-1], width))
-
-
-def wide_tiles(kernel: Kernel, width: int) -> frozenset[str]:
-    """The buffers of so many columns."""
-    return frozenset(one.name for one in kernel.buffers if one.shape[-1] == width)
 
 
 @final
@@ -128,6 +116,8 @@ class Split:
         length: of a row.
         whole, tile: of the tile of a row, and of a part.
         count: of the block's own part.
+        tiles: the buffers that hold a number for every element.
+        parameters: those of the program.
     """
 
     part: int
@@ -135,20 +125,26 @@ class Split:
     whole: int
     tile: int
     count: Expr
+    tiles: frozenset[str]
+    parameters: frozenset[str]
 
     @property
     def is_ragged(self) -> bool:
         """True if the last part is shorter."""
         return self.length % self.part != 0
 
-    def statement(self, statement: Statement, tiles: frozenset[str], parameters: set[str]) -> Statement:
+    def buffer(self, buffer: Buffer) -> Buffer:
+        """The buffer of a part of a row in place of that of a row; another one as it is."""
+        return replace(buffer, shape=(*buffer.shape[:-1], self.tile)) if buffer.name in self.tiles else buffer
+
+    def statement(self, statement: Statement) -> Statement:
         """A statement about a row as one about a part of it; one about numbers stores them in the first block."""
         if isinstance(statement, Copy):
             return self.copy(statement)
         if isinstance(statement, Parallel) and dict(statement.indices).get(J) == self.whole:
             indices = tuple((name, self.tile if name == J else extent) for name, extent in statement.indices)
-            return replace(statement, indices=indices, body=tuple(self.store(one, tiles) for one in statement.body))
-        if isinstance(statement, Parallel) and any(store.target in parameters for store in statement.body):
+            return replace(statement, indices=indices, body=tuple(map(self.store, statement.body)))
+        if isinstance(statement, Parallel) and any(store.target in self.parameters for store in statement.body):
             return replace(statement, guard=And(statement.guard, Eq(PART, 0)))
         return statement
 
@@ -160,16 +156,14 @@ class Split:
         target = replace(copy.target, place=(S.Zero, (S.Zero, self.part)))
         return replace(copy, source=source, target=target, count=self.count if self.is_ragged else None)
 
-    def store(self, store: Store, tiles: frozenset[str]) -> Store:
+    def store(self, store: Store) -> Store:
         """A store of an element of a part."""
-        is_of_tile = store.target in tiles
-        indices = store.indices if is_of_tile else tuple(self.of_part(one, tiles) for one in store.indices)
-        expr, guard = (self.of_part(one, tiles) for one in (store.expr, store.guard))
-        return replace(store, indices=indices, expr=expr, guard=guard)
+        indices = store.indices if store.target in self.tiles else tuple(map(self.of_part, store.indices))
+        return replace(store, indices=indices, expr=self.of_part(store.expr), guard=self.of_part(store.guard))
 
-    def of_part(self, node: Any, tiles: frozenset[str]) -> Any:
+    def of_part(self, node: Any) -> Any:
         """An expression of an element of a row as one of an element of a part; tiles hold the part's own."""
-        reads = (read for read in node.atoms(Load) if read.name in tiles)
+        reads = (read for read in node.atoms(Load) if read.name in self.tiles)
         own = {read: Load(read.name, *(one.xreplace({J: OWN}) for one in read.indices)) for read in reads}
         inside = {Lt(J, self.length): Lt(OWN, self.count)}
         return node.xreplace(own).xreplace(inside).xreplace({J: PART * self.part + J}).xreplace({OWN: J})

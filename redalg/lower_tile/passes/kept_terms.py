@@ -141,9 +141,12 @@ class Terms:
 
 
 def where_inside(expr: Expr, conditions: frozenset[Boolean]) -> Expr:
-    """An expression without the masks that conditions imply."""
-    masks = {one: one.args[1] for one in expr.atoms(Where) if frozenset(And.make_args(one.condition)) <= conditions}
-    inside: Expr = expr.xreplace(masks)
+    """An expression without the masks that conditions imply, those within others too."""
+
+    def is_implied(node: Basic) -> bool:
+        return isinstance(node, Where) and frozenset(And.make_args(node.condition)) <= conditions
+
+    inside: Expr = expr.replace(is_implied, lambda mask: mask.args[1])
     return inside
 
 

@@ -28,12 +28,12 @@ STORED_AND_READ = 2
 def terms_in_turns(kernel: Kernel, _: Plan) -> Kernel:
     """The kernel whose sums in turns compute their terms, and share a loop."""
     registers = frozenset(one.name for one in kernel.buffers if one.scope == "fragment")
-    if fetched := tiles_in_bulk(kernel):
-        registers |= fetched | {one.name for one in kernel.body if isinstance(one, Bind)}
+    if tiles := tiles_in_bulk(kernel):
+        registers |= tiles | {one.name for one in kernel.body if isinstance(one, Bind)}
     used = Counter(name for statement in kernel.body for name in names_in(statement))
     body = list[Statement]()
     for statement in kernel.body:
-        turns = _loop_in_turns(statement)
+        turns = loop_in_turns(statement)
         place = None if turns is None else _place_of_terms(turns, body, registers, used)
         if turns is not None and place is not None:
             turns = _with_terms(turns, body.pop(place))
@@ -46,7 +46,7 @@ def terms_in_turns(kernel: Kernel, _: Plan) -> Kernel:
     return replace(kernel, buffers=buffers, body=tuple(body))
 
 
-def _loop_in_turns(statement: Statement) -> Loop | None:
+def loop_in_turns(statement: Statement) -> Loop | None:
     """The loop over turns of a thread's own elements, unrolled, with one loop over the narrower tile in it."""
     is_turns = isinstance(statement, Loop) and statement.unrolled > 1 and not statement.pipelined
     if not is_turns or not isinstance(statement, Loop) or len(statement.body) != 1:
@@ -99,7 +99,7 @@ def _join_last(body: list[Statement]) -> None:
     stored = set[str]()
     for place in range(len(body) - 3, -1, -1):
         before = body[place]
-        first = _loop_in_turns(before)
+        first = loop_in_turns(before)
         if first is not None:
             joined = _in_one_loop(first, last) if not stored & names_in(last) else None
             if joined is not None:

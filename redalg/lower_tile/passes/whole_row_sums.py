@@ -143,14 +143,12 @@ def _in_statements(
     buffers, body, stores = list[Buffer](), list[Statement](), list[Statement]()
     waiting = dict[str, tuple[Statement, ...]]()
     tables = dict[str, Buffer]()
-    exchanged = False
     for statement in statements:
         read = [name for name in waiting if name in names_in(statement)]
-        if read and lanes.blocks > 1:
-            stores += exchanges(stores, lanes, is_first=not exchanged)
-            exchanged = True
-        body += [*(stores if read else ()), *(each for name in read for each in waiting.pop(name))]
-        stores = [] if read else stores
+        if read:
+            body += with_exchanges(stores, lanes, body)
+            body += (each for name in read for each in waiting.pop(name))
+            stores = []
         if not isinstance(statement, ReduceTile) or not _has_long_chain(statement, tiles, lanes):
             body.append(statement)
             continue
@@ -163,11 +161,10 @@ def _in_statements(
         buffers += added
         body += reduced
         stores.append(store)
-    if stores and lanes.blocks > 1:
-        stores += exchanges(stores, lanes, is_first=not exchanged)
+    body += with_exchanges(stores, lanes, body)
     if lanes.blocks > 1:
         buffers += [of_blocks(one, lanes.blocks) for one in tables.values()]
-    return [*buffers, *tables.values()], (*body, *stores, *(each for last in waiting.values() for each in last))
+    return [*buffers, *tables.values()], (*body, *(each for last in waiting.values() for each in last))
 
 
 def table_of_blocks(table: str) -> str:
@@ -181,15 +178,19 @@ def of_blocks(table: Buffer, blocks: int) -> Buffer:
     return replace(table, name=table_of_blocks(table.name), shape=shape, note="reduction, block, warp")
 
 
-def exchanges(stores: Sequence[Statement], lanes: Lanes, *, is_first: bool) -> Iterator[Statement]:
-    """Yield what the blocks of a cluster exchange of what their warps have stored: the tables of each dtype."""
+def with_exchanges(stores: Sequence[Statement], lanes: Lanes, before: Sequence[Statement]) -> list[Statement]:
+    """The stores of warps in tables; then the blocks of a cluster exchange it, of each dtype. `before`: the statements
+    ahead, of which none exchanges anything if this is the first time."""
     rows = dict[str, list[int]]()
-    for store in stores:
+    for store in stores if lanes.blocks > 1 else ():
         if isinstance(store, Copy) and isinstance(store.target, Region):
             row = store.target.place[0]
             rows.setdefault(store.target.name, []).append(int(row) if isinstance(row, Expr) else 0)
-    for place, (table, own) in enumerate(rows.items()):
-        yield Exchange(table, table_of_blocks(table), tuple(own), lanes.part, lanes.blocks, is_first and place == 0)
+    statements = list(stores)
+    for table, own in rows.items():
+        is_first = not any(isinstance(one, Exchange) for one in (*before, *statements))
+        statements.append(Exchange(table, table_of_blocks(table), tuple(own), lanes.part, lanes.blocks, is_first))
+    return statements
 
 
 Indices = tuple[tuple[Symbol, int], ...]

@@ -9,7 +9,7 @@ x 32000 in 256 threads in 0.87 of the time of a condition in every turn, of 2048
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from sympy import Expr, Integer, Lt, S, Symbol, floor
@@ -18,20 +18,25 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
 from redalg.lower_tile.ir.mentions import names_in, tiles_in_bulk
-from redalg.lower_tile.ir.program import Bind, Kernel, Loop, Parallel, Statement, Store
+from redalg.lower_tile.ir.program import Bind, Kernel, Loop, Parallel, Statement, map_statement
 from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.passes.kept_terms import where_inside
+from redalg.lower_tile.passes.turn_terms import loop_in_turns
 from redalg.strategies.plan import Plan
 
 
 def split_turns(kernel: Kernel, _: Plan) -> Kernel:
     """The kernel whose turns over rows that are fetched in bulk ask for no element that every row has."""
-    fetched = tiles_in_bulk(kernel)
-    if not fetched:
+    tiles = tiles_in_bulk(kernel)
+    if not tiles:
         return kernel
     body, least = list[Statement](), least_numbers(kernel)
     for statement in kernel.body:
-        is_turns = isinstance(statement, Loop) and statement.unrolled > 1 and names_in(statement) & fetched
-        body += whole_and_last(statement, least) if is_turns and isinstance(statement, Loop) else [statement]
+        turns = loop_in_turns(statement)
+        if turns is not None and names_in(turns) & tiles:
+            body += whole_and_last(turns, least)
+        else:
+            body.append(statement)
     return replace(kernel, body=tuple(body))
 
 
@@ -52,23 +57,28 @@ def whole_and_last(turns: Loop, least: Mapping[Basic, Basic]) -> Iterator[Statem
     [each] = turns.body
     if not isinstance(each, Parallel):
         raise AssertionError(f"`{turns}` is no loop of turns")
-    asked = {where for store in each.body for where in store.expr.atoms(Where)}
-    masks = {where for where in asked if grows(where.condition.xreplace(least), turns, each)}
+    conditions = {where.condition for store in each.body for where in store.expr.atoms(Where)}
+    bounds = frozenset(one for one in conditions if grows(one.xreplace(least), turns, each))
     last = {name: Integer(extent - 1) for name, extent in each.indices}
     count = int(turns.stop)
-    whole = min((turns_of(one.condition.xreplace(least), turns, last) for one in masks), default=count)
+    whole = min((turns_of(one.xreplace(least), turns, last) for one in bounds), default=count)
     if whole:
-        inside = replace(each, body=tuple(without_masks(one, masks) for one in each.body))
-        yield replace(turns, stop=Integer(whole), body=(inside,), unrolled=1)
+        stores = (replace(store, expr=where_inside(store.expr, bounds)) for store in each.body)
+        yield replace(turns, stop=Integer(whole), body=(replace(each, body=tuple(stores)),), unrolled=1)
     for turn in range(whole, count):
-        yield at_turn(each, {turns.variable: Integer(turn)})
+        yield at_turn(each, turns.variable, turn)
+
+
+def at_turn(statement: Statement, variable: Symbol, turn: int) -> Statement:
+    """A statement of a loop in the turn of this number."""
+    return map_statement(statement, lambda node: node.xreplace({variable: Integer(turn)}))
 
 
 def turns_of(condition: Boolean, turns: Loop, last: Mapping[Symbol, Expr]) -> int:
     """The turns from the first on in which a condition that grows holds of every element."""
     count = int(turns.stop)
-    held = (condition.xreplace({**last, turns.variable: Integer(turn)}) == S.true for turn in range(count))
-    return next((turn for turn, holds in enumerate(held) if not holds), count)
+    fails = (turn for turn in range(count) if condition.xreplace({**last, turns.variable: Integer(turn)}) != S.true)
+    return next(fails, count)
 
 
 def grows(condition: Boolean, turns: Loop, each: Parallel) -> bool:
@@ -79,18 +89,3 @@ def grows(condition: Boolean, turns: Loop, each: Parallel) -> bool:
     terms = condition.lhs.as_coefficients_dict()
     plain = all(one.is_number or isinstance(one, Symbol | floor) for one in terms)
     return plain and condition.lhs.free_symbols <= own and all(one >= 0 for one in terms.values())
-
-
-def without_masks(store: Store, masks: Collection[Where]) -> Store:
-    """A store of what masks let through."""
-    return replace(store, expr=store.expr.replace(lambda node: node in masks, lambda node: node.args[1]))
-
-
-def at_turn(each: Parallel, turn: Mapping[Basic, Basic]) -> Parallel:
-    """The loop of one turn."""
-
-    def here(store: Store) -> Store:
-        indices = tuple(place.xreplace(turn) for place in store.indices)
-        return replace(store, indices=indices, expr=store.expr.xreplace(turn))
-
-    return replace(each, body=tuple(map(here, each.body)))

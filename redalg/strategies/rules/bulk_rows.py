@@ -14,6 +14,8 @@ computed twice instead. H200, the share of the time of rows in registers, or of 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from redalg.expression import Element
 from redalg.expression.contents import elements_of, free_axes
 from redalg.expression.dtypes import DTYPES
@@ -50,25 +52,37 @@ def bulk_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bindin
     """The schedule of rows that lie in shared memory; None where they are faster in registers, or do not fit."""
     if not device.wgmma or problem.compute == "float64" or not is_written_again(form, problem, binding, longer_than=0):
         return None
-    elements = rows_along_memory(form, binding)
-    sizes = {DTYPES[problem.dtypes[one.name]].bytes for one in elements}
+    row = row_in_bulk(form, problem, binding)
+    if row is None or blocks(binding, problem, 1, 1) < LEAST_BESIDE * device.multiprocessors:
+        return None
+    length = problem.sizes[binding.streamed.name]
+    if reads_weights_apart(form, problem, binding):
+        gains, threads = length % 2 == 1 and length >= LEAST_APART.get(row.size, length + 1), lanes_apart(length)
+    elif row.bytes > row.size:
+        gains, threads = length * row.bytes >= LEAST_OF_SEVERAL and row.size > 1, FEW_LANES
+    else:
+        gains = row.size == 2 and gains_in_bulk(form, length)
+        threads = lanes_in_bulk(form, length * row.size, device)
+    tile = round_up(length, threads * vector(problem))
+    if not gains or blocks_at_once(tile * row.bytes, threads, device) < LEAST_BESIDE:
+        return None
+    return row_schedule(device, binding, (1, tile), threads, "row", stages=1)
+
+
+class RowInBulk(NamedTuple):
+    """The bytes of an element of each tensor whose rows a block fetches, and of an element of all of them."""
+
+    size: int
+    bytes: int
+
+
+def row_in_bulk(form: FusedForm, problem: Problem, binding: Binding) -> RowInBulk | None:
+    """The rows that a block may fetch for its one output as long as they are; None if dtypes or sums are others."""
+    sizes = {DTYPES[problem.dtypes[one.name]].bytes for one in rows_along_memory(form, binding)}
     outputs = sum(one.carries for one in form.outputs)
     if len(sizes) != 1 or outputs != 1 or binding.packing is not None or not sums_rows_alone(form, binding):
         return None
-    if blocks(binding, problem, 1, 1) < LEAST_BESIDE * device.multiprocessors:
-        return None
-    (size,), length = sizes, problem.sizes[binding.streamed.name]
-    if reads_weights_apart(form, problem, binding):
-        gains, threads = length % 2 == 1 and length >= LEAST_APART.get(size, length + 1), lanes_apart(length)
-    elif bytes_of_rows(form, problem, binding) > size:
-        gains, threads = length * bytes_of_rows(form, problem, binding) >= LEAST_OF_SEVERAL and size > 1, FEW_LANES
-    else:
-        gains = size == 2 and gains_in_bulk(form, length)
-        threads = lanes_in_bulk(form, length * size, device)
-    tile = round_up(length, threads * vector(problem))
-    if not gains or blocks_at_once(tile * bytes_of_rows(form, problem, binding), threads, device) < LEAST_BESIDE:
-        return None
-    return row_schedule(device, binding, (1, tile), threads, "row", stages=1)
+    return RowInBulk(sizes.pop(), bytes_of_rows(form, problem, binding))
 
 
 def blocks_at_once(row: int, threads: int, device: DeviceSpec) -> int:

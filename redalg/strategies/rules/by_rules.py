@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from redalg.incremental.stages import Stages
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import DeviceSpec
-from redalg.strategies.levels import Whole
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules.rules import RULES_IN_REGISTERS, choose_schedule, smaller
 from redalg.strategies.rules.whole_rows import whole_rows_schedule
@@ -26,5 +25,5 @@ def schedules_by_rules(stages: Stages, problem: Problem, device: DeviceSpec) -> 
     schedule = choose_schedule(stages.loop, problem, device)
     loads = stages.multiplies_apart and numbers_of(schedule).warp_specialized
     yield from smaller(with_choices(schedule, warp_specialized=False) if loads else schedule)
-    if any(isinstance(level, Whole) and level.memory == "shared" for level in schedule.levels):
+    if numbers_of(schedule).fetches_rows:
         yield from smaller(choose_schedule(stages.loop, problem, device, RULES_IN_REGISTERS))

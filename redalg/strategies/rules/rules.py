@@ -34,10 +34,16 @@ from redalg.strategies.rules.wide_rows import wide_rows_rule
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
 RuleOfRows = Callable[[FusedForm, Problem, DeviceSpec, Binding], Schedule | None]
-RULES_IN_REGISTERS: tuple[RuleOfRows, ...] = (long_rows_rule, wide_rows_rule, adjoining_rows_rule)
-"""The rules of rows that are written again, or begin anywhere, of which every kernel has a program."""
-RULES_OF_ROWS: tuple[RuleOfRows, ...] = (long_rows_rule, bulk_rows_rule, cluster_rows_rule, *RULES_IN_REGISTERS[1:])
-"""All of them, ahead of that of all other rows."""
+RULES_OF_ROWS: tuple[RuleOfRows, ...] = (
+    long_rows_rule,
+    bulk_rows_rule,
+    cluster_rows_rule,
+    wide_rows_rule,
+    adjoining_rows_rule,
+)
+"""The rules of rows that are written again, or begin anywhere, ahead of that of all other rows."""
+RULES_IN_REGISTERS = tuple(one for one in RULES_OF_ROWS if one not in (bulk_rows_rule, cluster_rows_rule))
+"""Those of them of which every kernel has a program."""
 CUTS = (128, 64, 32, 16)
 """Tiles of inner axes that no tile holds whole."""
 

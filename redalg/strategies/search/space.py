@@ -202,7 +202,7 @@ class Space:
             if plan.is_serial:
                 same = (*tile[1:], plan.threads) == TILE_OF_THREADS and plan.stages == STAGES_OF_THREADS
                 return self.by_threads and same
-            if plan.level == "row" and plan.stages:
+            if plan.fetches_rows:
                 own = plan.segments, plan.threads, plan.block_streamed
                 return plan.block_row == 1 and own in self.rows_in_bulk()
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
@@ -416,8 +416,7 @@ class Space:
 
     def resident_blocks(self, plan: Plan) -> int:
         """The blocks of a multiprocessor that could take a plan's tiles in turn; 0 if they would be done after one."""
-        in_bulk = plan.level == "row" and plan.stages > 0
-        if plan.device.target == "c" or plan.merge == "launch" or plan.splits > 1 or in_bulk:
+        if plan.device.target == "c" or plan.merge == "launch" or plan.splits > 1 or plan.fetches_rows:
             return 0
         kernel = Kernel(Traffic(self.outline, replace(plan, persistent=RESIDENT)), H200)
         return resident if (resident := kernel.resident()) * plan.device.multiprocessors < kernel.traffic.grid else 0
