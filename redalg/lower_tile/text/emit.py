@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -89,7 +90,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         side_by_side=f"{SIDE_BY_SIDE}(" in function,
         in_rows=f"{IN_ROWS}(" in function,
         exact=not all(one.tensor_cores for one in staged_plans(program)),
-        arrive="arrive(" in function,
+        arrive=re.search(r"\barrive\(", function) is not None,
         joins="join_best(" in function,
         out_of_order=reads_out_of_order(program),
     )
@@ -180,6 +181,8 @@ class Emitter:
         if kernel.registers:
             body += ["T.annotate_producer_reg_dealloc()", f"T.annotate_consumer_reg_alloc({kernel.registers})"]
         if kernel.cluster > 1:
+            tables = dict.fromkeys(one.table for one in kernel.body if isinstance(one, Exchange))
+            body += [f"T.clear({one})  # other blocks store there: no other buffer may lie there" for one in tables]
             body.append("T.cluster_arrive()")
         if names := parameters_of_other_blocks(kernel, self.program.parameters):
             body.append(f"T.annotate_restrict_buffers({', '.join(names)})  # which other blocks change meanwhile")
