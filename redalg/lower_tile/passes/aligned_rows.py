@@ -136,10 +136,12 @@ class Rows:
             yield from (self.in_piece(one, ends) for one in statement.body)
             yield replace(statement, body=tuple(self.in_piece(one, body) for one in statement.body))
             return
-        yield self.in_piece(statement, body)
-        if self.is_of_elements(statement):
-            rest = self.in_piece(statement, ends)
-            yield replace(rest, clear=False) if isinstance(rest, ReduceTile) else rest
+        pieces = [body, ends] if self.is_of_elements(statement) else [body]
+        if self.in_bulk and isinstance(statement, ReduceTile):
+            pieces.reverse()  # warps add what they leave of several sums to those of ends: nothing is read between
+        for place, piece in enumerate(pieces):
+            part = self.in_piece(statement, piece)
+            yield replace(part, clear=False) if place > 0 and isinstance(part, ReduceTile) else part
 
     def is_of_elements(self, statement: Statement) -> bool:
         """Tell if a statement is about the elements of a row."""

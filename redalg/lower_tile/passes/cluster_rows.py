@@ -6,7 +6,7 @@
 
 The terms are the same, in another order: the sums of all warps of all blocks meet in a table that each block has
 (`whole_row_sums`). Parts are of whole vectors; the last one may be shorter. What is one number for a row, the first
-block stores.
+block stores. The ends of a row that begins anywhere (`aligned_rows`) all blocks add up, and the first one stores.
 
 A row that no block holds is read once so, and not twice (`rules.cluster_rows` has times).
 """
@@ -17,11 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from sympy import And, Eq, Expr, Lt, Min, S
+from sympy import And, Eq, Expr, Integer, Lt, Min, S, floor
+from sympy.core.basic import Basic
 
 from redalg.errors import PlanError
 from redalg.expression.dtypes import DTYPES
-from redalg.lower_tile.ir.mentions import free_names, names_in, tiles_in_bulk
+from redalg.lower_tile.ir.mentions import free_names, tiles_in_bulk
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -30,7 +31,6 @@ from redalg.lower_tile.ir.program import (
     Kernel,
     Parallel,
     Parameter,
-    ReduceTile,
     Region,
     Statement,
     Store,
@@ -54,7 +54,7 @@ def share_rows_in_clusters(program: TileProgram, plan: Plan) -> TileProgram:
     """The program whose kernels share out their rows among blocks, where the plan has clusters.
 
     Raises:
-        PlanError: rows begin at no vectors, or the parts do not hold them.
+        PlanError: fewer parts hold the rows, rows differ, or the axis ends ahead of them.
     """
     if plan.merge != CLUSTER:
         return program
@@ -65,19 +65,10 @@ def share_rows_in_clusters(program: TileProgram, plan: Plan) -> TileProgram:
 
 def _in_kernel(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter], names: Names) -> Kernel:
     """A kernel whose blocks take a part of a row each."""
-    sources = parameters_in_bulk(kernel, parameters)
-    lengths = {one.shape[-1] for one in sources}
-    if len(lengths) != 1 or any(len(one.shape) == 1 for one in sources):
-        raise PlanError(
-            f"schedule `{plan}` shares out rows among blocks, of which not each begins at a multiple of {LOAD_BYTES} "
-            "bytes. Use a Loop."
-        )
-    if early := sorted(tiles_in_bulk(kernel) - tiles_read_last(kernel)):
-        raise PlanError(
-            f"schedule `{plan}` shares out rows among blocks, and the sums alone read `{early[0]}`: other blocks store "
-            "their sums where it lay. Use a Loop."
-        )
-    (length,) = lengths
+    lengths = fetched_lengths(kernel)
+    if len(lengths) > 1:
+        raise PlanError(f"schedule `{plan}` shares out rows of {sorted(lengths)} elements, which differ. Use a Loop.")
+    (length,), sources = lengths, parameters_in_bulk(kernel, parameters)
     wide = LOAD_BYTES // min(DTYPES[one.dtype].bytes for one in sources)
     part = round_up(-(-length // plan.segments), wide)
     if part * (plan.segments - 1) >= length:
@@ -87,23 +78,31 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter], 
         )
     whole = plan.segments * plan.block_streamed
     loops = (one for one in kernel.body if isinstance(one, Parallel) and dict(one.indices).get(J) == whole)
-    if whole != length and not all(Lt(J, length) in conditions_of([one]) for one in loops):
+    ends = row_ends(Integer(length), wide, J)
+    if whole != length and not all(set(ends) & conditions_of([one]) for one in loops):
         raise PlanError(
             f"schedule `{plan}` shares out rows of {length} elements among blocks, and axis {plan.binding.streamed} "
             "ends ahead of them. Use a Loop."
         )
     count = Bind(names.fresh("length"), Min(part, length - PART * part), "int32")
     tiles = frozenset(one.name for one in kernel.buffers if one.shape[-1] == whole)
-    split = Split(part, length, whole, plan.block_streamed, Load(count.name), tiles, frozenset(parameters))
+    split = Split(part, length, whole, plan.block_streamed, Load(count.name), wide, tiles, frozenset(parameters))
     body = (*(() if whole == length else (count,)), *map(split.statement, kernel.body))
     grid, buffers = ((PART, plan.segments), *kernel.grid), tuple(map(split.buffer, kernel.buffers))
     return replace(kernel, grid=grid, buffers=buffers, body=body, cluster=plan.segments)
 
 
-def tiles_read_last(kernel: Kernel) -> set[str]:
-    """The names that a kernel mentions behind its last sum: their memory is theirs until then."""
-    last = max((place for place, one in enumerate(kernel.body) if isinstance(one, ReduceTile)), default=-1)
-    return {name for one in kernel.body[last + 1 :] for name in names_in(one)}
+def fetched_lengths(kernel: Kernel) -> set[int]:
+    """The elements of each row that a kernel fetches: all, or those in its whole vectors."""
+    sources = (one.source for one in kernel.body if isinstance(one, Copy) and one.in_bulk)
+    spans = (one.place[-1] for one in sources if isinstance(one, Region))
+    return {int(span[1]) for span in spans if isinstance(span, tuple)}
+
+
+def row_ends(length: Expr, wide: int, place: Expr) -> list[Basic]:
+    """The conditions that a row of so many elements has that at a place, one by one and by vectors of up to `wide`."""
+    vectors = (2**power for power in range(1, wide.bit_length()))
+    return [Lt(place, length), *(Lt(floor(place / size), floor(length / size)) for size in vectors)]
 
 
 @final
@@ -116,6 +115,7 @@ class Split:
         length: of a row.
         whole, tile: of the tile of a row, and of a part.
         count: of the block's own part.
+        wide: of a vector.
         tiles: the buffers that hold a number for every element.
         parameters: those of the program.
     """
@@ -125,6 +125,7 @@ class Split:
     whole: int
     tile: int
     count: Expr
+    wide: int
     tiles: frozenset[str]
     parameters: frozenset[str]
 
@@ -152,7 +153,8 @@ class Split:
         """The copy of a part of a row; another copy as it is."""
         if not isinstance(copy.source, Region) or not isinstance(copy.target, Region):
             return copy
-        source = replace(copy.source, place=(*copy.source.place[:-1], (PART * self.part, self.part)))
+        *row, (first, _) = copy.source.place
+        source = replace(copy.source, place=(*row, (first + PART * self.part, self.part)))
         target = replace(copy.target, place=(S.Zero, (S.Zero, self.part)))
         return replace(copy, source=source, target=target, count=self.count if self.is_ragged else None)
 
@@ -165,7 +167,8 @@ class Split:
         """An expression of an element of a row as one of an element of a part; tiles hold the part's own."""
         reads = (read for read in node.atoms(Load) if read.name in self.tiles)
         own = {read: Load(read.name, *(one.xreplace({J: OWN}) for one in read.indices)) for read in reads}
-        inside = {Lt(J, self.length): Lt(OWN, self.count)}
+        of_row, of_part = row_ends(Integer(self.length), self.wide, J), row_ends(self.count, self.wide, OWN)
+        inside = dict(zip(of_row, of_part, strict=True))
         return node.xreplace(own).xreplace(inside).xreplace({J: PART * self.part + J}).xreplace({OWN: J})
 
 

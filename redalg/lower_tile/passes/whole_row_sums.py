@@ -124,7 +124,8 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter], nam
 
 def check_cluster(kernel: Kernel, plan: Plan, tiles: dict[str, Buffer], lanes: Lanes | None) -> None:
     """Raise `PlanError` if blocks of a cluster would not exchange a sum."""
-    sums = [one for one in kernel.body if isinstance(one, ReduceTile)]
+    every = [one for one in kernel.body if isinstance(one, ReduceTile)]
+    sums = [one for one in every if tiles[one.source].shape[-1] == plan.block_streamed]  # each block takes all ends
     apart = [one for one in sums if lanes is None or not lanes.by_warps or not _has_long_chain(one, tiles, lanes)]
     if apart or not sums:
         raise PlanError(
