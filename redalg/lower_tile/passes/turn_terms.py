@@ -17,7 +17,7 @@ from dataclasses import replace
 from sympy import Add, Expr, S
 
 from redalg.lower_tile.ir.mentions import names_in, names_stored_by, tiles_in_bulk
-from redalg.lower_tile.ir.program import Bind, Copy, Fill, Kernel, Loop, Parallel, ReduceTile, Statement
+from redalg.lower_tile.ir.program import Copy, Fill, Kernel, Loop, Parallel, ReduceTile, Statement
 from redalg.lower_tile.ir.scalars import Kept, Load
 from redalg.strategies.plan import Plan
 
@@ -28,9 +28,9 @@ STORED_AND_READ = 2
 def terms_in_turns(kernel: Kernel, _: Plan) -> Kernel:
     """The kernel whose sums in turns compute their terms, and share a loop."""
     registers = frozenset(one.name for one in kernel.buffers if one.scope == "fragment")
-    if tiles := tiles_in_bulk(kernel):
-        registers |= tiles | {one.name for one in kernel.body if isinstance(one, Bind)}
     used = Counter(name for statement in kernel.body for name in names_in(statement))
+    if tiles := tiles_in_bulk(kernel):
+        registers |= tiles | used.keys() - {one.name for one in kernel.buffers}
     body = list[Statement]()
     for statement in kernel.body:
         turns = loop_in_turns(statement)
@@ -92,7 +92,7 @@ def _with_terms(turns: Loop, terms: Statement) -> Loop:
 
 
 def _join_last(body: list[Statement]) -> None:
-    """Join the last loop over turns with one before it, if what lies between only reduces what that one stored."""
+    """Join the last loop over turns with one before it, if nothing between stores what it reads."""
     last, empty = body[-1], body[-2] if len(body) > 1 else None
     if not isinstance(last, Loop) or not isinstance(empty, Fill):
         return
@@ -106,7 +106,7 @@ def _join_last(body: list[Statement]) -> None:
                 body[place : place + 1] = [empty, joined]
                 del body[-2:]
             return
-        if not isinstance(before, ReduceTile | Copy | Fill):
+        if not isinstance(before, ReduceTile | Copy | Fill | Parallel):
             return
         stored |= names_stored_by(before)
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from sympy import Expr, Integer, Lt, S, Symbol, floor
+from sympy import Add, Expr, Integer, Lt, S, Symbol, floor
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
 from redalg.lower_tile.ir.mentions import names_in, tiles_in_bulk
 from redalg.lower_tile.ir.program import Bind, Kernel, Loop, Parallel, Statement, map_statement
-from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.ir.scalars import Kept, Load
 from redalg.lower_tile.passes.kept_terms import where_inside
 from redalg.lower_tile.passes.turn_terms import loop_in_turns
 from redalg.strategies.plan import Plan
@@ -63,10 +63,19 @@ def whole_and_last(turns: Loop, least: Mapping[Basic, Basic]) -> Iterator[Statem
     count = int(turns.stop)
     whole = min((turns_of(one.xreplace(least), turns, last) for one in bounds), default=count)
     if whole:
-        stores = (replace(store, expr=where_inside(store.expr, bounds)) for store in each.body)
+        stores = (replace(store, expr=where_inside(as_terms(store.expr), bounds)) for store in each.body)
         yield replace(turns, stop=Integer(whole), body=(replace(each, body=tuple(stores)),), unrolled=1)
     for turn in range(whole, count):
         yield at_turn(each, turns.variable, turn)
+
+
+def as_terms(expr: Expr) -> Expr:
+    """An expression whose masked sums stay one term each: f + (x − c) is not (f + x) − c, which rounds at x."""
+    terms: Expr = expr.replace(
+        lambda node: isinstance(node, Where) and isinstance(node.args[1], Add),
+        lambda node: Where(node.condition, Kept(node.args[1]), node.args[2]),
+    )
+    return terms
 
 
 def at_turn(statement: Statement, variable: Symbol, turn: int) -> Statement:
