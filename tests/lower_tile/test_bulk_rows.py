@@ -109,6 +109,47 @@ def test_all_but_the_last_turn_ask_for_no_end(elements: int, turns: list[int]) -
     assert turns_and_masks(program.kernels[0].body) == (turns, 0)
 
 
+def loops_of_turns(program: TileProgram) -> list[Parallel]:
+    """The loops over the elements of a turn, in loops over turns."""
+    turns = (one for one in program.kernels[0].body if isinstance(one, Loop))
+    return [each for one in turns for each in one.body if isinstance(each, Parallel)]
+
+
+@pytest.mark.parametrize("elements", [2040, 2043])
+def test_terms_of_whole_turns_are_added_as_they_are(elements: int) -> None:
+    """Not f + x − c for f + (x − c): that rounds at x."""
+    loops = loops_of_turns(fetched("layer norm", (2, 1, elements), "float32").program)
+    assert len(loops) == 2
+    assert [len(store.expr.args) for one in loops for store in one.body] == [2, 2, 2]
+
+
+def test_sums_that_need_not_wait_for_the_ends_share_their_turns() -> None:
+    """Of rows that begin anywhere as of others: the ends are added up first."""
+    for elements in (2040, 2043):
+        loops = loops_of_turns(fetched("layer norm", (2, 1, elements), "float32").program)
+        assert [len(one.body) for one in loops] == [1, 2]
+
+
+@pytest.mark.parametrize(("name", "dtype", "alone"), [
+    ("lengths", "bfloat16", True), ("lengths", "float32", True), ("layer norm", "bfloat16", True),
+    ("layer norm", "float32", False), ("softmax", "bfloat16", False),
+])  # fmt: skip
+def test_lanes_take_elements_one_by_one_where_tilelang_loads_no_vectors(name: str, dtype: str, *, alone: bool) -> None:
+    loops = loops_of_turns(fetched(name, (2, 1, 24576), dtype, 256).program)
+    assert {(one.adjacent, one.lanes) for one in loops} == {(1, 32) if alone else (0, 0)}
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+@pytest.mark.parametrize(
+    ("name", "elements"), [("lengths", 24576), ("layer norm", 24573), ("weights of all rows", 24576)]
+)
+def test_no_warp_waits_for_another_within_a_sum(name: str, elements: int) -> None:
+    """TileLang reduces between warps in a memory of its own, which it names workspace."""
+    (compiled,) = compile_only(fetched(name, (41, 3, elements), "bfloat16", 256).source)
+    assert "workspace" not in compiled.cuda
+    assert compiled.spill_bytes == 0
+
+
 @pytest.mark.parametrize(("name", "shape", "dtype", "target", "choices", "message"), [
     ("softmax", (2, 2, 512), "float32", "sm_80", {}, "fetches rows in bulk, which sm_80 cannot"),
     ("softmax", (2, 2, 512), "float32", "c", {}, "fetches rows in bulk, which c cannot"),

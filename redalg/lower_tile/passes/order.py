@@ -39,6 +39,7 @@ from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressi
 from redalg.lower_tile.passes.turn_terms import terms_in_turns
 from redalg.lower_tile.passes.turns import longest_first
 from redalg.lower_tile.passes.twins import share_twins
+from redalg.lower_tile.passes.warp_lanes import lay_out_turns
 from redalg.lower_tile.passes.whole_row_sums import reduce_in_turns
 from redalg.lower_tile.passes.whole_tiles import mask_where_needed
 from redalg.lower_tile.passes.whole_turns import split_turns
@@ -124,6 +125,8 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(terms_in_turns)),
     Pass("whole turns", "for turn: f += where(at(turn) < n, g, 0)", "for turn < F: f += g; f += where(at(F) < n, g, 0)",
          "where rows lie in shared memory", _of_kernels(split_turns)),
+    Pass("warp lanes", "for turn: f[w, l] += g", "the same, lane l mod 32 of warp w takes l",
+         "where rows lie in shared memory and TileLang would load no vectors of them", _of_kernels(lay_out_turns)),
     Pass("twins", "a[j] = f; b[j] = f", "a[j] = f, read for b too", "where all threads read them, or each its own",
          _of_kernels(share_twins)),
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",

@@ -48,14 +48,15 @@ LEAST_SHARE = 32
 
 
 def registers(subject: Subject) -> Iterator[str]:
-    """Refuse reads of a tile in registers at other indices than those of the loop."""
+    """Refuse reads of a tile in registers at other indices than those of the loop; all threads hold a tile of one."""
     for loop in subject.each(Parallel):
         extents = dict(loop.indices)
         for store in loop.body:
             for read in sorted(loads_in_store(store), key=str):
-                if subject.scope(read.name) == "fragment" and not sweeps_whole_buffer(
-                    read, subject.buffers[read.name], extents
-                ):
+                if subject.scope(read.name) != "fragment":
+                    continue
+                buffer = subject.buffers[read.name]
+                if prod(buffer.shape) > 1 and not sweeps_whole_buffer(read, buffer, extents):
                     yield (
                         f"`{read}` reads a tile in registers elsewhere than where its loop stands, which TileLang gets "
                         "wrong. Stage the tile in shared memory."
