@@ -222,6 +222,8 @@ SHAPES: dict[str, Workload] = {
     "softmax 65536x1001 bfloat16": rows_of(softmax, softmax_in_torch, (65536, 1001), dtype="bfloat16"),
     "softmax 4096x32000 bfloat16": rows_of(softmax, softmax_in_torch, (4096, 32000), dtype="bfloat16"),
     "softmax 2048x50257 bfloat16": rows_of(softmax, softmax_in_torch, (2048, 50257), dtype="bfloat16"),
+    "softmax 1024x128256 bfloat16": rows_of(softmax, softmax_in_torch, (1024, 128256), dtype="bfloat16"),
+    "layer norm 1024x128257 bfloat16": rows_of(layer_norm, layer_norm_in_torch, (1024, 128257), dtype="bfloat16"),
     "layer norm 16384x4095 bfloat16": rows_of(layer_norm, layer_norm_in_torch, (16384, 4095), dtype="bfloat16"),
     "layer norm 2048x32000": rows_of(layer_norm, layer_norm_in_torch, (2048, 32000)),
     "residual norm 8192x4096 bfloat16": Workload(
