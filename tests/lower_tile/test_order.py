@@ -118,6 +118,7 @@ def test_every_pass_is_found_somewhere() -> None:
         "bulk rows",
         "cluster rows",
         "whole turns",
+        "warp lanes",
         "twins",
         "constant terms",
         "grouped",
