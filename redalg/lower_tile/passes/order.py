@@ -46,6 +46,7 @@ from redalg.lower_tile.passes.whole_turns import split_turns
 from redalg.lower_tile.workarounds.bands import bands_by_difference
 from redalg.lower_tile.workarounds.layouts import lay_as_product
 from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
+from redalg.lower_tile.workarounds.trips import number_in_variables
 from redalg.lower_tile.workarounds.widths import take_each_alone
 from redalg.strategies.plan import Plan
 
@@ -165,5 +166,7 @@ PASSES: tuple[Pass, ...] = (
          "where a step reduces whole rows to numbers v, and has several or lays a tile out of v alone", share_out_rows),
     Pass("alone", "parallel i: x[i] = where(v[i] = −∞, f, g)", "the same, each element alone",
          "where a kernel's loops have many conditions, which neighbours have apart", _of_kernels(take_each_alone)),
+    Pass("trips", "stop := min(2, f); for t < stop", "the same, stop in a variable",
+         "where a loop, less its pipeline's stages, takes one step or none", number_in_variables),
 )  # fmt: skip
 """The passes in order; the modules of this folder, and of the workarounds, say each in full."""

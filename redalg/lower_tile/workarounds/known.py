@@ -74,6 +74,11 @@ WORKAROUNDS = (
         (f"{RULES}:quotients", "lower_tile.place.extent:needed_tiles"),
     ),
     Workaround(
+        "takes a loop of at most one step, or of a pipeline's stages and one, for a loop of so many (TVM: a number of "
+        "steps is simplified as if there were one)",
+        ("lower_tile.workarounds.trips:number_in_variables",),
+    ),
+    Workaround(
         "refuses a barrier in a loop whose stop is a sum with its start, a minimum, where warps are specialised",
         ("lower_tile.place.frames:span",),
     ),
