@@ -177,3 +177,10 @@ def test_rows_are_right_on_a_gpu(name: str, shape: tuple[int, int, int], dtype: 
     form = FORMS[name]
     tensors = drawn(form, shape, dtype, 0)
     check_near(run_on_gpu(form, tensors, dtype), form, tensors, dtype)
+
+
+def test_a_warp_that_has_one_row_exchanges_no_other() -> None:
+    """TileLang compiles no sum of several rows at once of which a thread holds one."""
+    source = FORMS["layer norm"].source("H200", {"b": 300, "h": 3, "n": 1001}, "float32")
+    assert "in_rows(2, 1024, 1, 32)" in source
+    assert "batch=" not in source

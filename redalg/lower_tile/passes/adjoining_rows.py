@@ -248,6 +248,8 @@ def with_layout(statements: Sequence[Statement], block: Block, layout: Layout) -
     for statement in statements:
         if isinstance(statement, Parallel) and tuple(extent for _, extent in statement.indices) == shape:
             yield replace(statement, adjacent=layout.adjacent, lanes=layout.lanes)
+        elif isinstance(statement, ReduceTile):
+            yield replace(statement, together=1)  # a thread holds elements of a row alone, not of all
         else:
             yield statement
 
