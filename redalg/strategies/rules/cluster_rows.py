@@ -50,6 +50,8 @@ def cluster_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bin
         return None
     axis, wide = binding.streamed.name, LOAD_BYTES // row.size
     anywhere = length * row.size % LOAD_BYTES > 0
+    if anywhere and row.bytes > row.size:
+        return None  # not timed
     for count in BLOCKS_OF_CLUSTER:
         part = round_up(-(-length // count), wide)
         narrow = round_up(part, FEW_LANES * vector(problem))
