@@ -249,7 +249,7 @@ def with_layout(statements: Sequence[Statement], block: Block, layout: Layout) -
         if isinstance(statement, Parallel) and tuple(extent for _, extent in statement.indices) == shape:
             yield replace(statement, adjacent=layout.adjacent, lanes=layout.lanes)
         elif isinstance(statement, ReduceTile):
-            yield replace(statement, together=1)  # a thread holds elements of a row alone, not of all
+            yield replace(statement, together=1)  # a row lies within a warp: its sum meets no barrier
         else:
             yield statement
 

@@ -236,7 +236,7 @@ def rows_of(kernel: Kernel, parameters: Mapping[str, Parameter]) -> Rows | None:
     if not all(takes_whole_rows(one, length, width) for one in statements if isinstance(one, Loop)):
         return None
     places = frozenset(place[-1] for name, place in accesses if name in tensors)
-    if not any(Lt(place, length) in conditions_of(statements) for place in places):
+    if not {Lt(place, length) for place in places} & conditions_of(statements):
         return None  # the axis ends ahead of its dimension
     return Rows(number, length, vector, tensors, tiles, places, steps, in_bulk)
 

@@ -48,6 +48,8 @@ from redalg.strategies.rules.tiles import round_up
 
 PART = index("part")
 """A block's place in its cluster."""
+OWN = index("own")
+"""Stands for the index of a loop over a part, while that of the row gives way."""
 
 
 def share_rows_in_clusters(program: TileProgram, plan: Plan) -> TileProgram:
@@ -78,15 +80,15 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter], 
         )
     whole = plan.segments * plan.block_streamed
     loops = (one for one in kernel.body if isinstance(one, Parallel) and dict(one.indices).get(J) == whole)
-    ends = row_ends(Integer(length), wide, J)
-    if whole != length and not all(set(ends) & conditions_of([one]) for one in loops):
+    count = Bind(names.fresh("length"), Min(part, length - PART * part), "int32")
+    ends = dict(zip(row_ends(Integer(length), wide, J), row_ends(Load(count.name), wide, OWN), strict=True))
+    if whole != length and not all(ends.keys() & conditions_of([one]) for one in loops):
         raise PlanError(
             f"schedule `{plan}` shares out rows of {length} elements among blocks, and axis {plan.binding.streamed} "
             "ends ahead of them. Use a Loop."
         )
-    count = Bind(names.fresh("length"), Min(part, length - PART * part), "int32")
     tiles = frozenset(one.name for one in kernel.buffers if one.shape[-1] == whole)
-    split = Split(part, length, whole, plan.block_streamed, Load(count.name), wide, tiles, frozenset(parameters))
+    split = Split(part, length, whole, plan.block_streamed, Load(count.name), ends, tiles, frozenset(parameters))
     body = (*(() if whole == length else (count,)), *map(split.statement, kernel.body))
     grid, buffers = ((PART, plan.segments), *kernel.grid), tuple(map(split.buffer, kernel.buffers))
     return replace(kernel, grid=grid, buffers=buffers, body=body, cluster=plan.segments)
@@ -100,7 +102,7 @@ def fetched_lengths(kernel: Kernel) -> set[int]:
 
 
 def row_ends(length: Expr, wide: int, place: Expr) -> list[Basic]:
-    """The conditions that a row of so many elements has that at a place, one by one and by vectors of up to `wide`."""
+    """The conditions that a place lies in a row of so many elements: by elements, and by vectors of up to `wide`."""
     vectors = (2**power for power in range(1, wide.bit_length()))
     return [Lt(place, length), *(Lt(floor(place / size), floor(length / size)) for size in vectors)]
 
@@ -115,7 +117,7 @@ class Split:
         length: of a row.
         whole, tile: of the tile of a row, and of a part.
         count: of the block's own part.
-        wide: of a vector.
+        ends: the conditions that a row has an element -> that the block's part has it, at OWN.
         tiles: the buffers that hold a number for every element.
         parameters: those of the program.
     """
@@ -125,7 +127,7 @@ class Split:
     whole: int
     tile: int
     count: Expr
-    wide: int
+    ends: Mapping[Basic, Basic]
     tiles: frozenset[str]
     parameters: frozenset[str]
 
@@ -167,10 +169,4 @@ class Split:
         """An expression of an element of a row as one of an element of a part; tiles hold the part's own."""
         reads = (read for read in node.atoms(Load) if read.name in self.tiles)
         own = {read: Load(read.name, *(one.xreplace({J: OWN}) for one in read.indices)) for read in reads}
-        of_row, of_part = row_ends(Integer(self.length), self.wide, J), row_ends(self.count, self.wide, OWN)
-        inside = dict(zip(of_row, of_part, strict=True))
-        return node.xreplace(own).xreplace(inside).xreplace({J: PART * self.part + J}).xreplace({OWN: J})
-
-
-OWN = index("own")
-"""Stands for the index of a loop over a part, while that of the row gives way."""
+        return node.xreplace(own).xreplace(self.ends).xreplace({J: PART * self.part + J}).xreplace({OWN: J})

@@ -29,7 +29,8 @@ NARROW = 2
 
 def lay_out_turns(kernel: Kernel, _: Plan) -> Kernel:
     """The kernel whose lanes take elements of rows in shared memory one by one, where they would load no vectors."""
-    tiles = {one.name: DTYPES[one.dtype].bytes for one in kernel.buffers if one.name in tiles_in_bulk(kernel)}
+    in_bulk = tiles_in_bulk(kernel)
+    tiles = {one.name: DTYPES[one.dtype].bytes for one in kernel.buffers if one.name in in_bulk}
     turns = [one for one in kernel.body if isinstance(one, Loop) and is_by_warps(one.body[0])]
     if not any(loads_no_vectors(one, tiles) for one in turns):
         return kernel

@@ -15,7 +15,7 @@ divides longer rows itself, but of the other dimensions those alone that are mul
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -68,14 +68,18 @@ def is_positive(steps: Expr, grid: Mapping[Symbol, Any]) -> bool:
     """Tell if a number of steps is positive in every block of a grid: by its form, else block by block."""
     if counts(steps):
         return True
+    found = steps_of_blocks(steps, grid, MOST_BLOCKS)
+    return found is not None and all(one > 0 for one in found)
+
+
+def steps_of_blocks(steps: Expr, grid: Mapping[Symbol, Any], most: int) -> Iterator[Expr] | None:
+    """The number of steps in each block; None if the grid does not tell it, or has more than `most` such blocks."""
     variables = sorted(steps.free_symbols, key=str)
-    extents = [grid[one] for one in variables if isinstance(grid.get(one), int | Integer)]
-    if steps.has(Load) or len(extents) < len(variables) or prod(extents) > MOST_BLOCKS:
-        return False
-    places = product(*(range(int(extent)) for extent in extents))
-    return all(
-        steps.xreplace({name: Integer(at) for name, at in zip(variables, place, strict=True)}) > 0 for place in places
-    )
+    extents = [int(grid[one]) for one in variables if isinstance(grid.get(one), int | Integer)]
+    if steps.has(Load) or len(extents) < len(variables) or prod(extents) > most:
+        return None
+    places = product(*map(range, extents))
+    return (steps.xreplace(dict(zip(variables, map(Integer, place), strict=True))) for place in places)
 
 
 def counts(expr: Expr) -> bool:

@@ -3,26 +3,25 @@
     stop := min(2, ⌊q / 2⌋ + 1);  for t < stop: …   →   the same; stop stands in a variable: nothing is inferred of it
 
 TVM simplifies the number of a loop's steps under the condition that it takes one: if that is 0 or 1 by all that is
-known, it becomes 1, in blocks that take none too. A pipeline of s stages has a loop of s steps less: of one or two
-tiles, blocks with one took two (an H200: rows that end at their own place, of 200, in float32, whose mask went with
-it). Where warps are specialised, a pipeline's loop has all its steps.
+known, it becomes 1, in blocks that take none too. A pipeline of s stages has a loop of s steps less. Seen on an H200,
+in float32: of one or two tiles, blocks with one took two, and the mask of the first was lost. Where warps are
+specialised, a pipeline's loop has all its steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
-from math import prod
+from typing import Any
 
-from sympy import Add, Expr, Integer, Max, Min, Symbol
+from sympy import Add, Expr, Max, Min, Symbol
 from sympy.core.basic import Basic
 
 from redalg.lower_tile.ir.mentions import free_names
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Bind, Kernel, Loop, Statement, TileProgram
 from redalg.lower_tile.ir.scalars import Load
-from redalg.lower_tile.workarounds.tma import inline_numbers
+from redalg.lower_tile.workarounds.tma import inline_numbers, steps_of_blocks
 from redalg.strategies.plan import Plan
 
 MOST_PLACES = 4096
@@ -39,7 +38,7 @@ def number_in_variables(program: TileProgram, plan: Plan) -> TileProgram:
 
 def _in_kernel(kernel: Kernel, plan: Plan, names: Names) -> Kernel:
     """A kernel with such numbers in variables: bounds that have names, and others that are given one."""
-    grid = {name: int(extent) for name, extent in kernel.grid if isinstance(extent, int | Integer)}
+    grid = dict(kernel.grid)
     bound: dict[Basic, Basic] = {Load(one.name): one.value for one in kernel.body if isinstance(one, Bind)}
     named, body = set[str](), list[Statement]()
     for statement in kernel.body:
@@ -60,7 +59,7 @@ def _in_variable(statement: Statement, names: set[str]) -> Statement:
     return replace(statement, in_register=True) if is_named and isinstance(statement, Bind) else statement
 
 
-def may_be_taken_for_one(loop: Loop, plan: Plan, grid: Mapping[Symbol, int], bound: Mapping[Basic, Basic]) -> bool:
+def may_be_taken_for_one(loop: Loop, plan: Plan, grid: Mapping[Symbol, Any], bound: Mapping[Basic, Basic]) -> bool:
     """Tell if a loop, less the steps that a pipeline is ahead, takes one step at most, and possibly none."""
     steps = inline_numbers(loop.stop - loop.start, bound)
     if steps.is_Integer:
@@ -70,19 +69,15 @@ def may_be_taken_for_one(loop: Loop, plan: Plan, grid: Mapping[Symbol, int], bou
     return most is not None and most - ahead == 1
 
 
-def most_steps(steps: Expr, grid: Mapping[Symbol, int]) -> int | None:
+def most_steps(steps: Expr, grid: Mapping[Symbol, Any]) -> int | None:
     """A bound of the steps of a loop in every block of a grid; None if none is known.
 
     >>> q, n = Symbol("q", integer=True), Symbol("n", integer=True)
     >>> most_steps(Min(2, n), {}), most_steps(q + 1, {q: 4}), most_steps(n, {q: 4})
     (2, 4, None)
     """
-    variables = sorted(steps.free_symbols, key=str)
-    if not steps.has(Load) and all(one in grid for one in variables):
-        extents = [grid[one] for one in variables]
-        if prod(extents) <= MOST_PLACES:
-            places = product(*map(range, extents))
-            return max(int(steps.xreplace(dict(zip(variables, map(Integer, place), strict=True)))) for place in places)
+    if (found := steps_of_blocks(steps, grid, MOST_PLACES)) is not None:
+        return max(map(int, found))
     if isinstance(steps, Add):
         ahead = [one for one in steps.args if not one.could_extract_minus_sign()]
         bounds = [most_steps(one, grid) for one in ahead]

@@ -36,7 +36,7 @@ from redalg.strategies.schedule import Schedule
 BLOCKS_TOGETHER = 3
 """Blocks of few threads that a multiprocessor has side by side, of as few parts as leave room for them."""
 MOST_ANYWHERE = 80
-"""Elements of a thread where rows begin anywhere: it stores each alone."""
+"""Elements of a thread at most where rows begin anywhere: it stores each alone."""
 LEAST_OF_SEVERAL = 2 * MOST_NARROW
 """Bytes of the rows of several tensors, from which no two blocks have room for them."""
 
@@ -56,16 +56,16 @@ def cluster_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bin
         part = round_up(-(-length // count), wide)
         narrow = round_up(part, FEW_LANES * vector(problem))
         beside = blocks_at_once(narrow * row.bytes, FEW_LANES, device)
-        if beside >= BLOCKS_TOGETHER and not (anywhere and part > MOST_ANYWHERE * FEW_LANES):
+        is_short = not anywhere or part <= MOST_ANYWHERE * FEW_LANES
+        if beside >= BLOCKS_TOGETHER and is_short:
             threads = FEW_LANES
             break
     else:
         threads = MANY_LANES
     tile = round_up(part, threads * vector(problem))
     many = blocks(binding, problem, 1, 1) * count >= 2 * LEAST_BESIDE * device.multiprocessors
-    if not many or blocks_at_once(tile * row.bytes, threads, device) < (
-        LEAST_BESIDE if is_centred(form) and not anywhere else 1
-    ):
+    least = LEAST_BESIDE if is_centred(form) and not anywhere else 1
+    if not many or blocks_at_once(tile * row.bytes, threads, device) < least:
         return None
     schedule = row_schedule(device, binding, (1, tile), threads, "row", stages=1)
     return schedule.having(Parts(axis, count, merge=CLUSTER), Whole(axis, tile, memory="shared"))
