@@ -108,6 +108,20 @@ def test_blocks_that_stay_make_what_a_block_for_every_tile_makes(drawn: Problem,
         assert np.array_equal(first[one.name], second[one.name], equal_nan=True)
 
 
+@pytest.mark.parametrize("name", ["softmax", "variance"])
+def test_rows_of_blocks_that_stay_are_added_in_the_same_order(name: str) -> None:
+    """Sums of whole rows go in turns, and their loop has a name of its own beside that of the block's turns."""
+    large, generator = LARGE[name], np.random.default_rng(0)
+    shapes = {key: (150, shape[1]) for key, shape in large.shapes.items()}  # more rows than blocks
+    known = {key: torch.empty(shape) for key, shape in shapes.items()}
+    arguments = {key: generator.standard_normal(shape).astype(np.float32) for key, shape in shapes.items()}
+    apart, staying = (large.lowered("sm_90a", known, blocks) for blocks in (0, 1))
+    assert "for turn in T.unroll" in staying.source.text
+    assert "for round in T.serial" in staying.source.text
+    first, second = (interpret(one.program, arguments)["out"] for one in (apart, staying))
+    assert np.array_equal(first, second)
+
+
 ON_C: dict[str, dict[str, Any]] = {
     "ragged, d ≠ e": {"block_row": 24, "block_streamed": 16},
     "causal": {"block_row": 16, "block_streamed": 16, "segments": 2},

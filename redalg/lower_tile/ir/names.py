@@ -57,6 +57,7 @@ RESERVED = NATIVE | frozenset(
         "again",
         "group",
         "turn",
+        "round",
         "warp",
         "lane",
         "block",

@@ -285,7 +285,7 @@ def _has_long_chain(reduction: ReduceTile, tiles: dict[str, Buffer], lanes: Lane
 def lanes_of(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> Lanes | None:
     """The layout of a kernel's whole rows in its threads; None if that is not known."""
     loaded = list(_loads(kernel, parameters))
-    if plan.level != "row" or plan.device.target == "c" or kernel.blocks or not loaded:
+    if plan.level != "row" or plan.device.target == "c" or not loaded:
         return None
     tiles, vectors = zip(*loaded, strict=True)
     [wide, *others] = {*vectors}

@@ -51,7 +51,7 @@ from redalg.lower_tile.text.bindings import (
 )
 from redalg.lower_tile.text.expr_printer import ROUNDED_ONCE, Printer, dtypes_of
 from redalg.lower_tile.text.header_functions import HELPERS
-from redalg.lower_tile.text.launch import launch, shape_text
+from redalg.lower_tile.text.launch import launch, shape_text, turn_of
 from redalg.lower_tile.text.together import indent_lines, lines_together
 from redalg.lower_tile.text.wrap import break_long_lines, wrap_lines
 from redalg.strategies.device import LINE_BYTES
@@ -189,7 +189,7 @@ class Emitter:
         inner = [line for statement in kernel.body for line in self.statement(statement)]
         if kernel.blocks:
             points = self.printer.integer(Mul(*(extent for _, extent in kernel.grid)))
-            turns = f"for turn in T.serial(T.ceildiv({points} - worker, {kernel.blocks})):"
+            turns = f"for {turn_of(kernel)} in T.serial(T.ceildiv({points} - worker, {kernel.blocks})):"
             inner = [turns, *indent_lines((*unfold, *inner))]
         return [*lines, *indent_lines((*body, *inner))]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Mul, Symbol, sympify
 
-from redalg.lower_tile.ir.program import Kernel
+from redalg.lower_tile.ir.program import Kernel, Loop, nested_statements
 from redalg.lower_tile.text.expr_printer import Printer
 from redalg.strategies.varying import GRID_LIMIT
 
@@ -18,7 +18,8 @@ def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[l
     """The `with` line, and the lines that unfold the variables for which its three dimensions are too few."""
     if kernel.blocks:  # the points of the grid by one number
         line = f"with T.Kernel({kernel.blocks}, **{threads}) as worker:  # {kernel.title}"
-        return [line], [f"block = turn * {kernel.blocks} + worker", *unfold_grid(kernel.grid, printer)]
+        place = f"block = {turn_of(kernel)} * {kernel.blocks} + worker"
+        return [line], [place, *unfold_grid(kernel.grid, printer)]
     if kernel.cluster > 1:
         return launch_of_clusters(kernel, printer, threads)
     shared, own = fold_grid(kernel.grid)
@@ -27,6 +28,12 @@ def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[l
     text = ", ".join(printer.integer(sympify(one)) for one in (*extents, *(extent for _, extent in own)))
     bound = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
     return [f"with T.Kernel({text}, **{threads}) as {bound}:  # {kernel.title}"], unfold_grid(shared, printer)
+
+
+def turn_of(kernel: Kernel) -> str:
+    """The number of the point that a block which stays is at, by a name that no loop of the kernel has."""
+    loops = {str(one.variable) for one in nested_statements(kernel.body) if isinstance(one, Loop)}
+    return "round" if "turn" in loops else "turn"
 
 
 def launch_of_clusters(kernel: Kernel, printer: Printer, threads: str) -> tuple[list[str], list[str]]:
