@@ -50,6 +50,7 @@ def tensors(form: ra.Fused, dtype: torch.dtype = torch.float64) -> dict[str, tor
             for name in names}  # fmt: skip
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "causal")) for name in FORMS])
 def test_first_and_second_derivatives(name: str) -> None:
     call, values = by_position(FORMS[name])

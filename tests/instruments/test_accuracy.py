@@ -189,6 +189,7 @@ def test_functions_without_long_double_are_doubted_too() -> None:
     assert row.reference == "120 digits"
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["kurtosis", "softmax", "grouped_query_attention", "cross_entropy", "info_nce"])
 def test_digits_agree_with_long_double(name: str) -> None:
     """The definition in 120 digits is what long double has where nothing cancels."""

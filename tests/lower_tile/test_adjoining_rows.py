@@ -108,6 +108,7 @@ def test_a_call_takes_tensors_as_they_are() -> None:
     assert [extent for kernel in program.kernels for _, extent in kernel.grid] == [2]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("name", ["softmax", "root mean square", "two tensors"])

@@ -132,6 +132,7 @@ def test_tiles_that_a_mask_leaves_out_stay() -> None:
     assert is_near(out, form.reference(scores=values.double()), "bfloat16")
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["softmax", "two tensors", "layer norm", "a number beside"])
 def test_the_c_target_equals_the_definition(name: str, way: str) -> None:

@@ -139,6 +139,7 @@ def test_lanes_take_elements_one_by_one_where_tilelang_loads_no_vectors(name: st
     assert {(one.adjacent, one.lanes) for one in loops} == {(1, 32) if alone else (0, 0)}
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize(
     ("name", "elements"), [("lengths", 24576), ("layer norm", 24573), ("weights of all rows", 24576)]
@@ -199,6 +200,7 @@ def test_rules_offer_registers_where_a_kernel_has_no_program() -> None:
     assert not bulk_copies(program)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["softmax", "two tensors", "layer norm", "a number beside", "lengths"])
 @pytest.mark.parametrize("elements", [96, 519])
 def test_the_c_target_equals_the_definition(name: str, elements: int) -> None:
@@ -216,6 +218,7 @@ def test_the_c_target_equals_the_definition(name: str, elements: int) -> None:
     check_near(run_on_c(run_passes(copied, plan), plan, tensors), form, tensors, "float32")
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize(("name", "elements"), [("softmax", 32000), ("layer norm", 32001), ("root mean square", 24000)])
 def test_one_instruction_fetches_a_row(name: str, elements: int) -> None:

@@ -165,6 +165,7 @@ def test_a_step_of_a_shared_launch_has_no_cluster() -> None:
         join_programs("both", [step], ["out"])
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize(("name", "elements"), [("softmax", 128256), ("layer norm", 65544), ("layer norm", 65541)])
 def test_blocks_store_in_the_memory_of_others(name: str, elements: int) -> None:

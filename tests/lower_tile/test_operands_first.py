@@ -141,6 +141,7 @@ def test_a_row_that_is_kept_is_whole() -> None:
             verify(replace(program, kernels=(broken,)))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_90a"])
 @pytest.mark.parametrize("what", ["operands", "rows"])

@@ -126,6 +126,7 @@ def check(name: str, made: Any, rows: int, length: int, *, seed: int = 0) -> Non
         np.testing.assert_allclose(found[key], value, rtol=2e-5, atol=2e-5 * (1 + np.abs(value).max(initial=0)))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("name", "length", "dtype"), COMPILED)
 def test_kernels_compile(name: str, length: int, dtype: str) -> None:
     """Without spills, and no thread takes more than its share of a tile (`side_by_side`): ptxas takes a minute else."""

@@ -117,6 +117,7 @@ def outside(**data: torch.Tensor) -> Any:
     return BIASED(**data)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @pytest.mark.parametrize("function", [inside, outside])

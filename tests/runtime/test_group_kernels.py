@@ -53,6 +53,7 @@ def of_rows(arrays: dict[str, Any], rows: slice) -> dict[str, Any]:
     return {key: one[:, rows] if key == "X" else one if key == "t" else one[rows] for key, one in arrays.items()}
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_kernels_make_what_the_library_makes(name: str) -> None:
     fused, (tensors, keys) = FUSED[name], data()

@@ -143,6 +143,7 @@ def test_a_small_model_is_one_subprogram(name: str) -> None:
         assert group.lower() is lower_steps(steps, group.card, dict.fromkeys(steps.inputs, "float32"))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", QUICK)
 def test_one_launch_computes_the_steps(name: str) -> None:
     """The program of all steps in NumPy, its blocks in any order, beside function after function."""
@@ -353,6 +354,7 @@ def on_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launches, "check_residence", lambda *_: None)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["mixture", "scaled channels", "rounds of cells"])
 def test_a_launch_has_its_arguments_in_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program in NumPy in the place of its kernel, on what the launch hands it."""
