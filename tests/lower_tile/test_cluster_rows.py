@@ -189,6 +189,16 @@ def test_nothing_lies_where_other_blocks_store(name: str) -> None:
     assert table >= max(places.values()) + 1024 or all(place >= table + 512 for place in places.values())
 
 
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_all_warps_have_stored_their_sums_where_others_read_them() -> None:
+    """A barrier of the block, not of the warp that copies, lies between."""
+    lines = compile_only(in_cluster(ALL["root mean square"], (41, 3, 65541), "float32", 2, 1024).source)[0].cuda
+    stored = re.search(r"\(\(float\*\)warps\)\[\(\(\(int\)threadIdx\.x\) >> 5\)\] =", lines)
+    copied = lines.index("map_shared_rank")
+    assert stored is not None
+    assert "__syncthreads()" in lines[stored.start() : copied]
+
+
 def test_a_launch_has_three_dimensions_of_which_the_cluster_takes_one() -> None:
     form = ra.fuse(ra.softmax(ra.tensor("x[a,b,h,n]"), n), axes="a b h n")
     plan = ra.Schedule(Grid("a"), Grid("b"), Grid("h"), Parts("n", 2, merge=CLUSTER), Whole("n", 1024, memory="shared"),
@@ -237,12 +247,13 @@ def test_tuning_tries_clusters_of_rows_that_two_blocks_do_not_hold_side_by_side(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("cut", [(2, 40000), (4, 65541), (8, 65536), (8, 128259)])
+@pytest.mark.parametrize("cut", [(2, 40000, 256), (4, 65541, 256), (8, 65536, 256), (8, 128259, 256), (2, 65541, 1024),
+                                 (4, 128256, 512)])  # fmt: skip
 @pytest.mark.parametrize("name", ANYWHERE)
-def test_rows_are_right_on_a_gpu(name: str, cut: tuple[int, int], dtype: str) -> None:
-    form, (blocks, elements) = ALL[name], cut
+def test_rows_are_right_on_a_gpu(name: str, cut: tuple[int, int, int], dtype: str) -> None:
+    form, (blocks, elements, lanes) = ALL[name], cut
     tensors = drawn(form, (41, 3, elements), dtype, 0)
     placed = {key: (one if key == "length" else one.to(getattr(torch, dtype))).cuda() for key, one in tensors.items()}
-    plan = in_cluster(form, (41, 3, elements), dtype, blocks, 256).plan
+    plan = in_cluster(form, (41, 3, elements), dtype, blocks, lanes).plan
     found = outputs_of(form(**placed, plan=plan))
     check_near({key: one.double().cpu().numpy() for key, one in found.items()}, form, tensors, dtype)

@@ -121,6 +121,10 @@ WORKAROUNDS = (
         ("lower_tile.text.bindings:ARRIVE_CUDA",),
     ),
     Workaround(
+        "lets whole warps that copy to other blocks of a cluster wait for each other alone, and not for the block",
+        ("lower_tile.text.emit:Emitter.exchange",),
+    ),
+    Workaround(
         "tries widths of vectors for each condition of a loop, by a solver, at every root of its search for layouts",
         ("lower_tile.workarounds.widths:take_each_alone",),
     ),
