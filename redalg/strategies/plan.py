@@ -84,6 +84,8 @@ CHOICES = ("block_row", "block_streamed", "block_column", "block_inner", "stages
            "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge", "persistent",
            "along_rows")  # fmt: skip
 """The fields of a plan that a schedule decides; the others follow from form, sizes and device."""
+WIDEST_IN_CLUSTER = 512
+"""Threads of the largest block of a cluster: 32 warps' sums would be copied by one whole warp (`workarounds.known`)."""
 PADDED_COLUMNS = 16
 """Columns of a product's tile if no axis gives them."""
 
@@ -193,6 +195,8 @@ class Plan:
             return f"specialises warps, which {self.device.target} cannot. Use a loop that is not specialised"
         if self.merge == CLUSTER and not self.fetches_rows:
             return 'merges parts in a cluster whose rows are in registers. Use Whole(…, memory="shared")'
+        if self.merge == CLUSTER and self.threads > WIDEST_IN_CLUSTER:
+            return f"gives a block of a cluster {self.threads} threads. Use {WIDEST_IN_CLUSTER} or fewer"
         if self.fetches_rows and self.block_row > 1:
             return f"fetches {self.block_row} rows a block in bulk. Use one, or keep them in registers"
         if self.fetches_rows and self.persistent:

@@ -6,6 +6,7 @@ It runs what the generated kernel runs, in the same order and dtypes, without Ti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 from math import prod
 from typing import Any, final
@@ -157,7 +158,13 @@ class _Block:
         rest = np.nan if copy.in_bulk else 0  # which no statement may read
         value = self._read(copy.source, rest) if isinstance(copy.source, Region) else self.tiles[copy.source]
         if isinstance(copy.target, Region):
-            self._write(copy.target, value)
+            region = copy.target
+            if copy.count is not None and region.name in self.memory:  # what follows is another block's
+                [*others, last] = region.place
+                length = int(self.value(copy.count))
+                value = value[..., :length]
+                region = replace(region, place=(*others, (last[0], length) if isinstance(last, tuple) else last))
+            self._write(region, value)
         else:
             self.tiles[copy.target][...] = self._round_to_dtype(copy.target, value)
 

@@ -201,7 +201,7 @@ def _parallel(loop: Parallel, names: _Names) -> str | None:
         if problem:
             return problem
         target = names.buffers.get(store.target)
-        if target is None or target.scope == "element" or _is_part_of_array(target, store):
+        if target is None or target.scope == "element" or _is_part(target, store):
             continue
         if not _is_swept(target, _in_order(store, loop)):
             return f"sweeps {extents} of `{target.name}`, which is {target.shape}"
@@ -225,9 +225,10 @@ def _is_swept(target: Buffer, extents: tuple[int, ...]) -> bool:
     return of_row or target.shape == extents or (is_longer and target.shape[:-1] == extents[:-1])
 
 
-def _is_part_of_array(target: Buffer, store: Store) -> bool:
-    """Tell if a store writes part of an array in shared memory, as its guard tells."""
-    return target.scope == "shared" and len(target.shape) == 1 and store.guard != S.true
+def _is_part(target: Buffer, store: Store) -> bool:
+    """Tell if a store writes part of shared memory: of an array, as its guard tells, or elements in their own place."""
+    of_array = len(target.shape) == 1 and store.guard != S.true
+    return target.scope == "shared" and (of_array or store.expr.has(Load(target.name, *store.indices)))
 
 
 def _unknown(store: Store, names: _Names) -> str | None:

@@ -35,6 +35,7 @@ from redalg.lower_tile.passes.masked_loads import load_masked
 from redalg.lower_tile.passes.operands_first import operands_first
 from redalg.lower_tile.passes.reciprocals import share_reciprocals
 from redalg.lower_tile.passes.side_by_side import share_out_rows
+from redalg.lower_tile.passes.stored_rows import store_rows_in_bulk
 from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
 from redalg.lower_tile.passes.turn_terms import terms_in_turns
 from redalg.lower_tile.passes.turns import longest_first
@@ -164,6 +165,8 @@ PASSES: tuple[Pass, ...] = (
          "where CUDA cores add the products up, and s alone lies in registers", _of_kernels(group_rows)),
     Pass("side by side", "parallel i, j: x[i, j] = f(v[i])", "the same, W elements of a row a thread",
          "where a step reduces whole rows to numbers v, and has several or lays a tile out of v alone", share_out_rows),
+    Pass("stored rows", "out[b, j] = g(x[j], w[j])", "x[j] = g(x[j], w[j]); store x in bulk to out[b]",
+         "where rows that begin anywhere lie in shared memory, and nothing reads x any more", store_rows_in_bulk),
     Pass("alone", "parallel i: x[i] = where(v[i] = −∞, f, g)", "the same, each element alone",
          "where a kernel's loops have many conditions, which neighbours have apart", _of_kernels(take_each_alone)),
     Pass("trips", "stop := min(2, f); for t < stop", "the same, stop in a variable",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
 from types import MappingProxyType
 from typing import final
 
@@ -55,7 +54,7 @@ from redalg.lower_tile.text.header_functions import HELPERS
 from redalg.lower_tile.text.launch import launch, shape_text, turn_of
 from redalg.lower_tile.text.together import indent_lines, lines_together
 from redalg.lower_tile.text.wrap import break_long_lines, wrap_lines
-from redalg.strategies.device import LINE_BYTES, WARP
+from redalg.strategies.device import LINE_BYTES
 from redalg.strategies.plan import Plan
 
 
@@ -257,17 +256,13 @@ class Emitter:
         return self.loop(statement) if isinstance(statement, Loop) else self.parallel(statement)
 
     def exchange(self, exchange: Exchange) -> list[str]:
-        """The lines that store a block's part of a table in those of the others, and wait for theirs.
-
-        Where whole warps copy, TileLang lets these alone wait for what all have stored.
-        """
+        """The lines that store a block's part of a table in those of the others, and wait for theirs."""
         cells = ", ".join(f"0:{extent}" for extent in self.shapes[exchange.source][1:])
         pairs = [f"{exchange.source}[{row}, {cells}], {exchange.table}[{row}, {exchange.part}, {cells}]"
                  for row in exchange.rows]  # fmt: skip
         copies = [f"    T.copy_cluster({pair}, dst_block=block)" for pair in pairs]
         begun = ["T.cluster_wait()"] * exchange.is_first
-        stored = ["T.sync_threads()"] * (prod(self.shapes[exchange.source][1:]) % WARP == 0)
-        return [*begun, *stored, f"for block in T.unroll({exchange.blocks}):", *copies, "T.cluster_sync()"]
+        return [*begun, f"for block in T.unroll({exchange.blocks}):", *copies, "T.cluster_sync()"]
 
     def keep(self, row: Region) -> list[str]:
         """A loop over the lines of a row, or of a part of one."""

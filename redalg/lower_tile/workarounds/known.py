@@ -121,8 +121,8 @@ WORKAROUNDS = (
         ("lower_tile.text.bindings:ARRIVE_CUDA",),
     ),
     Workaround(
-        "lets whole warps that copy to other blocks of a cluster wait for each other alone, and not for the block",
-        ("lower_tile.text.emit:Emitter.exchange",),
+        "lets a whole warp that copies to other blocks of a cluster wait for itself, not for its block, or refuses",
+        ("strategies.plan:WIDEST_IN_CLUSTER",),
     ),
     Workaround(
         "tries widths of vectors for each condition of a loop, by a solver, at every root of its search for layouts",
