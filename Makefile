@@ -35,7 +35,7 @@ format: $(STAMP)       ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 types: $(STAMP)       ## mypy --strict
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers auto
 
 unit: $(STAMP)       ## the tests that need no GPU and little time, on every core
 	$(BIN)/python -m pytest $(FAST) --numprocesses auto --dist worksteal

@@ -175,6 +175,7 @@ def test_attention_over_a_paged_cache(page: int, backend: str) -> None:
     assert error(got, defined(scores_of(t), t["V"])) <= TOLERANCE
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("backend", [*BACKENDS, "tilelang"])
 @pytest.mark.parametrize("unused", [-1, 2**40, -(2**62)])
 def test_what_lies_beyond_a_length_is_never_read(unused: int, backend: str) -> None:

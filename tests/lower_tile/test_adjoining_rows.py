@@ -85,6 +85,7 @@ def test_narrow_rows_stay() -> None:
     assert not has_arrays(several("softmax", (50, 8, 15), "bfloat16", block_streamed=16).program)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("shape", [(5, 3, 37), (4, 8, 101), (1, 3, 33)])
 @pytest.mark.parametrize("name", ["softmax", "two tensors", "layer norm", "a number beside"])
 def test_the_c_target_equals_the_definition(name: str, shape: tuple[int, int, int]) -> None:

@@ -156,6 +156,7 @@ def test_a_call_takes_tensors_as_they_are() -> None:
     assert [(one.shape, one.folded) for one in flat] == [((3 * 2 * 197,), (3,))] * 2
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("name", ["softmax", "root mean square"])
 def test_threads_load_and_store_vectors(name: str) -> None:

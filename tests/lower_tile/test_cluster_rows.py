@@ -176,6 +176,7 @@ def test_blocks_store_in_the_memory_of_others(name: str, elements: int) -> None:
     assert compiled.spill_bytes == 0
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("name", ["a maximum that NaN passes", "a variance alone"])
 def test_nothing_lies_where_other_blocks_store(name: str) -> None:

@@ -138,6 +138,7 @@ def test_a_split_of_what_is_no_sum_is_refused() -> None:
         form.lower("c", **options, plan=plan)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("name", ["lengths", "spans", "no length"])
 def test_what_lies_beyond_a_length_is_never_read(name: str, segments: int) -> None:

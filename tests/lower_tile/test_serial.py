@@ -134,6 +134,7 @@ def test_vectors_are_written_out(name: str, rows: int, length: int) -> None:
         np.testing.assert_allclose(results(form, found)[key], exact, rtol=3e-5, atol=3e-5)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", VECTORS)
 def test_the_c_target_runs_vectors_that_are_written_out(name: str) -> None:
     form = VECTORS[name]
@@ -185,6 +186,7 @@ def test_a_batch_is_no_vector() -> None:
     assert len(lowered.stages.loop.outputs) == 1
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["forces", "nearest", "kernel regression", "variance of distances", "of batches"])
 def test_the_c_target_runs_rows_on_lanes(name: str) -> None:
     form = FORMS[name]

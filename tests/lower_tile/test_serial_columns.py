@@ -109,6 +109,7 @@ def test_rules_keep_rows_of_several_columns(name: str, target: str) -> None:
     check(form, interpret(lowered.program, {one.key: tensors[one.key] for one in inputs}), tensors)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["log-domain product", "max-plus product", "variance", "some", "of batches"])
 def test_the_c_target_runs_rows_of_several_columns(name: str) -> None:
     form = FORMS[name]

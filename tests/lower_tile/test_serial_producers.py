@@ -91,6 +91,7 @@ def test_rules_keep_rows_in_threads(name: str) -> None:
     run(form, lowered, tensors)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["k-means", "softmax mean", "some"])
 def test_the_c_target_runs_producers_in_threads(name: str) -> None:
     form = FORMS[name]

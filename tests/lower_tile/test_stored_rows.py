@@ -83,6 +83,7 @@ def test_every_lane_takes_two_neighbours() -> None:
     assert {(one.adjacent, one.lanes) for one in stores} == {(2, 32)}
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("elements", [20501, 21001])
 def test_no_thread_waits_within_a_branch(elements: int) -> None:

@@ -85,6 +85,7 @@ def test_kernels_take_tensors_of_float32(name: str) -> None:
     assert found[1].isnan()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_threads_take_parts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     fused, (tensors, keys) = FUSED[name], data()

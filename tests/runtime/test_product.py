@@ -80,6 +80,7 @@ def test_it_is_the_definition_at_any_sizes(data: st.DataObject) -> None:
     close(form(**tensors, backend="tilelang", plan=plan), form.reference(**tensors))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_scores_are_of_the_dtype_of_the_arithmetic(dtype: torch.dtype) -> None:
     form, tensors = FORMS["loss"], inputs(FORMS["loss"], EXTENTS)

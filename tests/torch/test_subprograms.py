@@ -360,7 +360,6 @@ def test_a_launch_has_its_arguments_in_order(name: str, monkeypatch: pytest.Monk
     """The program in NumPy in the place of its kernel, on what the launch hands it."""
     [call], arrays = calls_of_model(name)
     steps, tensors = read_steps(call.text), [arrays[name] for name in call.reads]
-
     on_numpy(monkeypatch)
     launch = launches.launch_of(steps, torch.device("cpu"), dict.fromkeys(steps.inputs, "float32"))
     for found, wanted in zip(launch(tensors), run_in_turn(steps, tensors), strict=True):

@@ -50,11 +50,11 @@ norms of 1024 x 20001 in 1.06 of the time, of 512 x 128257 in clusters 1.10)."""
 def store_rows_in_bulk(program: TileProgram, plan: Plan) -> TileProgram:
     """The program whose kernels store rows that begin anywhere in bulk, where weights of all rows scale them."""
     parameters = {one.name: one for one in program.parameters}
-    kernels = (in_kernel(one, one.plan or plan, parameters) for one in program.kernels)
+    kernels = (with_rows_in_bulk(one, one.plan or plan, parameters) for one in program.kernels)
     return replace(program, kernels=tuple(kernels))
 
 
-def in_kernel(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter]) -> Kernel:
+def with_rows_in_bulk(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter]) -> Kernel:
     """A kernel whose output is computed in the place of the row that it is of."""
     fetched = [one for one in kernel.body if isinstance(one, Copy) and one.in_bulk]
     body = list(kernel.body)
