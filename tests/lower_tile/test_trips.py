@@ -14,7 +14,7 @@ from redalg.lower_tile.workarounds.trips import most_steps, number_in_variables
 from redalg.runtime.compile.compile import compile_only
 from tests.cases.kernels import fused
 
-TILES_OF_128 = {"b": 1, "h": 2, "d": 64, "e": 64}
+TILES_OF_128 = {"b": 1, "h": 2, "d": 16, "e": 16}
 
 
 def variables(program: TileProgram) -> list[str]:
