@@ -114,7 +114,24 @@ def trace_forward(module: GraphModule, inputs: Inputs) -> GraphModule:
         traced = trace(traced, fakes, core_aten_decompositions())
         traced = trace(traced, fakes, {})  # what a decomposition changes in place is functional now
     keep_origins(module, traced)
+    read_copies_of_changed_inputs(traced.graph)
     return traced
+
+
+def read_copies_of_changed_inputs(graph: Graph) -> None:
+    """Have a copy read of each input that the graph changes at its end, as batch norms do running statistics.
+
+    PyTorch refuses a backward for which the input itself was saved.
+    """
+    for change in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+        given = change.args[0]
+        readers = [user for user in given.users if user is not change] if isinstance(given, Node) else []
+        if isinstance(given, Node) and given.op == "placeholder" and readers:
+            with graph.inserting_before(graph.find_nodes(op="placeholder")[-1].next):
+                copy = graph.call_function(torch.ops.aten.clone.default, (given,))
+            copy.meta.update(given.meta)
+            for reader in readers:
+                reader.replace_input_with(given, copy)
 
 
 def keep_origins(module: GraphModule, traced: GraphModule) -> None:

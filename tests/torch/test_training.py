@@ -181,6 +181,25 @@ def test_statistics_of_a_batch_are_updated_once() -> None:
         torch.testing.assert_close(one, wanted)
 
 
+def test_groups_are_put_beside_statistics_of_a_batch() -> None:
+    """A batch norm changes in place what its backward may read; PyTorch derives the backward of what does not."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(ROWS)
+
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return attend(self.norm(q), k, v)
+
+    given, model, other = tensors(), Model(), Model()
+    found, [first, *_] = trained(model, given, options=PREDICTED)
+    assert_near(found, wanted(other, given))
+    assert not first.failure
+    assert [one.decision.is_put for one in first.groups] == [True]
+    torch.testing.assert_close(dict(model.named_buffers()), dict(other.named_buffers()))
+
+
 def trained_at(model: Any, given: list[list[torch.Tensor]], **options: Any) -> tuple[list[GraphReport], int]:
     """The reports of a model that is trained on tensors of several sizes, as it would be by PyTorch, and its graphs.
 
