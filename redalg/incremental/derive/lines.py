@@ -26,7 +26,7 @@ from redalg.decompose.separate.separate import Separator
 from redalg.expression import Label, Value
 from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.derive.basis import FIRST_SLOPE, Function, Pool
-from redalg.incremental.derive.centre import Centred, is_regression
+from redalg.incremental.derive.centre import Centred, is_count, is_regression
 from redalg.incremental.form import Pivot
 
 
@@ -70,7 +70,10 @@ class Lines:
             slope = centred.slopes(y).get(x)
             if slope is None or self.pool.is_chained(y):
                 continue
-            if regresses(y, x, slope, self.separator) or self.at(FIRST_SLOPE + number, slope):
+            through_origin = y in self.pool.pivoted and sums_raw_products(slope, self.separator)
+            if regresses(y, x, slope, self.separator) and not through_origin:
+                continue
+            if self.at(FIRST_SLOPE + number, slope):
                 continue
             b = self.separator.atoms.polynomial_expr(slope)
             beta = self.pivots[FIRST_SLOPE + number].value
@@ -165,6 +168,16 @@ def regresses(y: int, x: int, slope: Polynomial, separator: Separator) -> bool:
     """Tell if a slope of y on x is that of a regression."""
     both = elements_of(separator.atoms.list[y].base) | elements_of(separator.atoms.list[x].base)
     return is_regression(slope, both, separator)
+
+
+def sums_raw_products(slope: Polynomial, separator: Separator) -> bool:
+    """Tell if the sums above a slope's divisors are about no centre, as those of least squares through the origin.
+
+    A number of elements is none: (n − 1)/2 is the centre of all elements' places, and of no block's.
+    """
+    bases = {separator.atoms.list[number].base for _, d in slope for number, q in d if q > 0}
+    about = (values_of(separator.facts[base][1]) for base in bases if base in separator.facts)
+    return all(is_count(value, separator) for values in about for value in values)
 
 
 def _divides(b: Monomial, d: Monomial) -> bool:
