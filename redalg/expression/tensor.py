@@ -6,7 +6,7 @@ import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Never, final
 
-from sympy import Expr, Integer, KroneckerDelta, Mul, S, Symbol
+from sympy import Abs, Expr, Integer, KroneckerDelta, Max, Min, Mul, Pow, S, Symbol, sign
 from sympy.core.assumptions import StdFactKB
 
 from redalg.errors import ExpressionError, OperationError
@@ -188,10 +188,35 @@ class Tensor:
 
 def _index(name: str, index: Any) -> Expr:
     expr = expression_of(index)
-    if isinstance(expr, _Indexed) or (isinstance(expr, Expr) and expr.is_integer is not False and not expr.is_Float):
+    if isinstance(expr, _Indexed):
         return expr
+    if isinstance(expr, Expr) and expr.is_integer is not False and not expr.is_Float:
+        return _integer_index(name, expr)
     raise ExpressionError(f"tensor `{name}`: index `{index}` is not an integer expression. Index by axes, integers, "
                           "expressions of them (`h // 3`) or elements of integer tensors.")  # fmt: skip
+
+
+def _integer_index(name: str, expr: Expr) -> Expr:
+    """An index without absolute values and signs, of which extrema say the same in integers.
+
+    Raises:
+        ExpressionError: it is computed by a reduction, or by a power.
+    """
+    if expr.is_Atom:
+        return expr
+    from redalg.expression.reduce import Reduce
+
+    if reductions := expr.atoms(Reduce):
+        raise ExpressionError(
+            f"tensor `{name}`: index `{expr}` is computed by a reduction, `{min(reductions, key=str)}`. Compute that "
+            "by a call of its own, and index by its result: an integer tensor."
+        )
+    if powers := [one for one in expr.atoms(Pow) if one.exp != -1]:
+        raise ExpressionError(
+            f"tensor `{name}`: index `{expr}` holds the power `{min(powers, key=str)}`. Write indices by + - * // %, "
+            "Min and Max of axes, integers and elements of integer tensors."
+        )
+    return expr.replace(Abs, lambda u: Max(u, -u)).replace(sign, lambda u: Max(-1, Min(1, u)))
 
 
 def sign_assumption(*, positive: bool, nonnegative: bool) -> str:

@@ -218,6 +218,18 @@ EXPRESSIONS: dict[str, Case] = {
         "tensor `K`: index `1.5` is not an integer expression. Index by axes, integers, expressions of them (`h // 3`) "
         "or elements of integer tensors.",
     ),
+    "an index by a reduction": Case(
+        lambda: ra.Tensor("K")[ra.argmax(x, n)],
+        ra.ExpressionError,
+        "tensor `K`: index `argmax(x[b, n], n)` is computed by a reduction, `argmax(x[b, n], n)`. Compute that by a "
+        "call of its own, and index by its result: an integer tensor.",
+    ),
+    "an index by a power": Case(
+        lambda: ra.Tensor("K")[1 + n**2],
+        ra.ExpressionError,
+        "tensor `K`: index `n**2 + 1` holds the power `n**2`. Write indices by + - * // %, Min and Max of axes, "
+        "integers and elements of integer tensors.",
+    ),
     "a function that nothing evaluates": Case(
         lambda: ra.fuse(ra.sum(gamma(x), n)),
         ra.ExpressionError,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
-from sympy import Abs, Expr, Max, Min, Rational, exp, oo, sqrt
+from sympy import Abs, Expr, Max, Min, Rational, exp, oo, sign, sqrt
 
 import redalg as ra
 from redalg.errors import InputError, PlanError
@@ -404,6 +406,28 @@ def test_constants_of_a_kernel_of_doubles_are_doubles(expr: Expr) -> None:
     made, data = ra.fuse(expr, axes="b"), torch.linspace(-3, 4, 34, dtype=torch.float64).reshape(2, 17)
     got, wanted = made(x=data, backend="tilelang"), made.reference(x=data)
     assert float((got - wanted).abs().max()) < 1e-13
+
+
+def test_a_branch_of_doubles_is_of_doubles_where_both_are_computed() -> None:
+    """4·Σ (r⁻¹² − r⁻⁶) of pairs, and another sum of two powers."""
+    i, j, d = ra.axes("i j d")
+    a, c = ra.tensors("p[i,d] p[j,d]")
+    s, points = ra.sum(a * c, d), torch.linspace(0.3, 1.2, 18, dtype=torch.float64).reshape(6, 3)
+    for expr in (4 * ra.where(i < j, s**-6 - s**-3, 0), 2 * ra.where(s > Rational(3, 10), s**4 - s**2, 0)):
+        made = ra.fuse(ra.sum(expr, i, j))
+        got, wanted = made(p=points, backend="tilelang"), made.reference(p=points)
+        assert float((got - wanted).abs()) < 1e-12 * float(wanted.abs())
+
+
+@pytest.mark.parametrize(("index", "wanted"), [
+    (lambda q, k: Abs(k - q), [15, 11, 9, 9, 11]), (lambda q, k: Min(Abs(k - q), 4), [14, 11, 9, 9, 11]),
+    (lambda q, k: 1 + sign(k - q), [11, 9, 7, 5, 3]),
+])  # fmt: skip
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_absolute_values_and_signs_of_integers_are_indices(index: Any, wanted: list[int], backend: str) -> None:
+    q, k = ra.axes("q k")
+    made = ra.fuse(ra.sum(ra.Tensor("B")[index(q, k)] * ra.tensor("s[q,k]"), k), axes="q")
+    assert made(B=np.arange(9.0), s=np.ones((5, 6)), backend=backend).tolist() == wanted
 
 
 @pytest.mark.parametrize("expr", [ra.last(x, n), ra.sum_at_max(x, x, n), ra.affine(x, x, n)[1]], ids=str)

@@ -7,7 +7,7 @@ computed only where it is chosen.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from sympy import Add, Mul
 from sympy.core.basic import Basic
@@ -16,6 +16,20 @@ from redalg.lower_tile.ir.powers import factors_of_power
 
 LONG = 4
 """Operations of a branch from which compilers jump across it."""
+
+
+def choice_text(
+    condition: str, branches: Sequence[Basic], texts: Sequence[str], named: Container[Basic], compute: str
+) -> str:
+    """The text of a choice between branches of such texts, of a dtype.
+
+    TileLang takes a literal for a float32 where both branches are computed.
+    """
+    if not is_long_arithmetic(branches, named):
+        return f"T.if_then_else({condition}, {', '.join(texts)})"
+    pairs = zip(branches, texts, strict=True)
+    own = [f'T.cast({text}, "{compute}")' if one.is_Number and compute != "float32" else text for one, text in pairs]
+    return f"T.Select({condition}, {', '.join(own)})"
 
 
 def is_long_arithmetic(branches: Iterable[Basic], named: Container[Basic]) -> bool:

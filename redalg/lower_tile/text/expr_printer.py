@@ -72,7 +72,7 @@ from redalg.lower_tile.ir.scalars import (
     Wide,
     terms_in_order,
 )
-from redalg.lower_tile.text.branches import is_long_arithmetic
+from redalg.lower_tile.text.branches import choice_text
 from redalg.monoids.functions import Mantissa, Powered, Scaled
 
 ROUNDED_ONCE: dict[type, str] = {Fma: "multiply_add", Rounded: "rounded_product", Divided: "divided"}
@@ -244,8 +244,8 @@ class Printer:
             return self.load(node) if name == self.compute else f'T.cast({self.load(node)}, "{self.compute}")'
         if isinstance(node, Where):
             condition, *branches = node.args
-            choice = "T.Select" if is_long_arithmetic(branches, self.named) else "T.if_then_else"
-            return f"{choice}({self.condition(condition)}, {', '.join(map(self.number, branches))})"
+            texts = [*map(self.number, branches)]
+            return choice_text(self.condition(condition), branches, texts, self.named, self.compute)
         if self.is_integer(node):
             return f'T.cast({self.integer(node)}, "{self.compute}")'
         if isinstance(node, ScaledExp):
