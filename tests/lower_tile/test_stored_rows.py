@@ -9,14 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import redalg as ra
+from redalg.fused import Fused
 from redalg.lower_tile.ir.program import Copy, Loop, Parallel, Region, TileProgram
 from redalg.runtime.compile.compile import compile_only
-from tests.cases.whole_rows import FORMS, check_near, drawn, interpreted
+from tests.cases.whole_rows import FORMS, check_near, drawn, interpreted, lowered, n, w, x, y
 from tests.lower_tile.test_bulk_rows import bulk_copies, fetched
 from tests.lower_tile.test_cluster_rows import in_cluster
 from tests.sweeps import draws
 
 WEIGHED = ("root mean square", "weights of all rows")
+OVER_WEIGHTS = ra.fuse(x / w / ra.norm(x, n), axes="b h n")
 
 
 def stored_in_bulk(program: TileProgram) -> list[Copy]:
@@ -39,6 +41,28 @@ def test_they_mean_the_definition(name: str, rows: int, elements: int, threads: 
     program = fetched(name, shape, dtype, threads).program
     assert len(stored_in_bulk(program)) == 1
     check_near(interpreted(program, tensors), form, tensors, dtype)
+
+
+@pytest.mark.parametrize(("threads", "elements"), [(64, 1030), (32, 525), (64, 513), (128, 2049)])
+@pytest.mark.parametrize("form", [FORMS["root mean square"], OVER_WEIGHTS], ids=["product", "quotient"])
+def test_turns_behind_the_vectors_of_a_row_are_none(form: Fused, threads: int, elements: int) -> None:
+    """A last turn has none of them where the row is a few elements longer than the turns before."""
+    shape, turn = (3, 2, elements), 8 * threads
+    tensors = drawn(form, shape, "bfloat16", 0)
+    width = -(-elements // turn) * turn
+    program = lowered(form, shape, "bfloat16", level="row", threads=threads, block_streamed=width, stages=1).program
+    assert len(stored_in_bulk(program)) == 1
+    check_near(interpreted(program, tensors), form, tensors, "bfloat16")
+
+
+def test_rows_that_the_output_does_not_read_keep_their_place() -> None:
+    """Of two tensors the output takes the place of the one that it reads; a row that sums alone read is no place."""
+    for term, places in ((w * y - ra.max(x, n), ["y_tile"]), (w * ra.logsumexp(x, n), [])):
+        form, shape = ra.fuse(term, axes="b h n"), (2, 2, 2043)
+        tensors = drawn(form, shape, "bfloat16", 0)
+        program = lowered(form, shape, "bfloat16", level="row", threads=64, stages=1).program
+        assert [one.source.name for one in stored_in_bulk(program) if isinstance(one.source, Region)] == places
+        check_near(interpreted(program, tensors), form, tensors, "bfloat16")
 
 
 @pytest.mark.parametrize("blocks", [2, 4, 8])

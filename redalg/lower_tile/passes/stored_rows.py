@@ -18,8 +18,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Integer, S
+from sympy import Integer, Lt, S
 from sympy.core.basic import Basic
+from sympy.logic.boolalg import BooleanTrue
 
 from redalg.expression import Where
 from redalg.expression.dtypes import DTYPES
@@ -81,10 +82,11 @@ def row_stored(statement: Statement, fetch: Copy, plan: Plan, parameters: Mappin
     dtype = parameters[source.name].dtype
     size, reads = DTYPES[dtype].bytes, store.expr.atoms(Load)
     narrow = size < LANE_BYTES and width * size % (plan.threads * LOAD_BYTES) == 0
-    in_place = all(read.indices[-1] == J for read in reads if read.name == target.name)
+    places = {read.indices[-1] for read in reads if read.name == target.name}
     weights = frozenset(read.name for read in reads if read.name in parameters and read.has(J))
     alike = parameters[store.target].dtype == dtype and rows == 1 and statement.guard == S.true
-    if not weights or not narrow or not in_place or not alike or place[0] == 0:
+    is_whole = isinstance(store.guard, Lt | BooleanTrue)
+    if not weights or not narrow or places != {J} or not alike or not is_whole or place[0] == 0:
         return None
     return StoredRow(fetch, store, width, plan.threads, size, weights)
 
@@ -118,7 +120,8 @@ class StoredRow:
     def statements(self, least: Mapping[Basic, Basic]) -> Iterator[Statement]:
         """Yield the turns in which all elements are the row's, each of the others, and the copy to memory.
 
-        What lies behind the row in its tile is computed, too: threads that went apart could not wait for each other.
+        What lies behind the row in a turn that has elements of it is computed, too: threads that went apart could not
+        wait for each other.
         `least`: numbers of the kernel -> the least that they are.
         """
         warps, length = self.threads // WARP, WARP * LOAD_BYTES // self.bytes
@@ -136,7 +139,8 @@ class StoredRow:
         within = element.expr.xreplace({one: Where(guard, one, S.Zero) for one in weights})
         rest = replace(each, body=(replace(element, expr=within),))
         for turn in range(whole, int(turns.stop)):
-            yield at_turn(rest, TURN, turn)
+            if guard.xreplace({TURN: Integer(turn)}) != S.false:
+                yield at_turn(rest, TURN, turn)
         source, tile = region(self.fetch.source), region(self.fetch.target)
         yield replace(self.fetch, source=tile, target=replace(source, name=self.store.target))
 
